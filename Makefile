@@ -1,0 +1,69 @@
+# `make serve` and `make test` do everything on a fresh machine. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Asked only when pip's own indexes do not have the CPU build of torch.
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SERVE_ARGS ?=
+
+.PHONY: help setup serve test test-all lint format bench bench-decode bench-render bench-media bench-prefix clean
+
+help:
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
+
+setup: $(VENV)/.installed ## create .venv, install, build the mini checkpoint
+	@$(BIN)/python -m engine.mini.build
+
+serve: setup ## run the service on the mini checkpoint (no GPU needed)
+	@$(BIN)/k3 serve $(SERVE_ARGS)
+
+test: setup $(VENV)/.dev ## run the tests (under 10 minutes on 2 cores)
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-all: setup $(VENV)/.dev ## everything, also what takes long (patches on several vLLM releases, all clients)
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed $(VENV)/.dev ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev ## format the code
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+bench: bench-decode bench-render bench-media bench-prefix ## all benchmarks
+
+bench-decode bench-render bench-media bench-prefix: bench-%: setup $(VENV)/.dev
+	@$(BIN)/python -m bench.$*
+
+clean: ## remove the environment (the checkpoint cache stays)
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@echo "==> creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+		|| { echo "k3-gateway needs Python 3.11 to 3.13; set PYTHON=python3.12 or the like" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements/cpu.txt pyproject.toml | $(BIN)/python
+	@started=$$SECONDS; \
+	echo "==> installing torch for CPU"; \
+	torch=$$(grep '^torch==' requirements/cpu.txt); \
+	$(PIP) install -q --no-deps "$$torch" 2>/dev/null \
+		|| $(PIP) install -q --no-deps --index-url $(TORCH_CPU_INDEX) "$$torch"; \
+	echo "==> installing $$(grep -c == requirements/cpu.txt) pinned packages (torch took $$((SECONDS - started)) s)"; \
+	$(PIP) install -q --no-deps -r requirements/cpu.txt; \
+	$(PIP) install -q --no-deps --no-build-isolation -e .; \
+	echo "==> installed in $$((SECONDS - started)) s"
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.installed
+	@echo "==> installing test and lint tools"
+	@$(PIP) install -q --no-deps -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,97 @@
+"""A conversation as data: what the K3 chat format can say, free of HTTP (spec k3.md part 2).
+
+`from_request` in `gateway.xtml.request` makes one out of an OpenAI chat request; `encode` renders it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Effort = Literal["low", "high", "max"]
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class ConversationError(ValueError):
+    """The request cannot be rendered. `param` names the field, e.g. `messages[2].tool_call_id`."""
+
+    def __init__(self, message: str, param: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPart:
+    """A picture or clip in its place among text. `url` is as the client sent it; `param` says where."""
+
+    kind: Literal["image", "video"]
+    url: str
+    detail: Literal["auto", "low", "high"] = "auto"
+    param: str = ""
+
+
+Part = str | MediaPart
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call in the history. `arguments` is as the client sent it: JSON text, an object, or nothing (2.8)."""
+
+    id: str | None
+    name: str
+    arguments: str | dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; which fields count depends on the role (2.6 to 2.9, 2.15)."""
+
+    role: Role
+    parts: tuple[Part, ...] = ()
+    name: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()  # dynamic declaration, role system only
+    tool_call_id: str | None = None
+    tool: str | None = None
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """`mode` auto, none, required; `named` carries the tool's name."""
+
+    mode: Literal["auto", "none", "required", "named"] = "auto"
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """`schema` is the JSON schema of `json_schema`; with `strict` false any JSON object will do."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    schema: dict[str, Any] | None = None
+    strict: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """All that determines a prompt. `effort` None means no effort note."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    thinking: bool = True
+    effort: Effort | None = "max"
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    response_format: ResponseFormat = field(default_factory=ResponseFormat)
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        """All pictures and clips in prompt order."""
+        return tuple(p for m in self.messages for p in m.parts if isinstance(p, MediaPart))
+
+    @property
+    def declared_tools(self) -> tuple[dict[str, Any], ...]:
+        """Request tools, then dynamic ones in order."""
+        return self.tools + tuple(t for m in self.messages for t in m.tools)
