@@ -87,8 +87,16 @@ class Conversation:
     response_format: ResponseFormat = field(default_factory=ResponseFormat)
 
     @property
+    def partial(self) -> bool:
+        """Whether the model goes on with the last message instead of beginning a new one (2.15)."""
+        return bool(self.messages) and self.messages[-1].partial
+
+    @property
     def media(self) -> tuple[MediaPart, ...]:
-        """All pictures and clips in prompt order."""
+        """All pictures and clips in the order of messages and parts.
+
+        Tool results may stand in another order in the prompt (2.9); `MediaSlot.part` is an index into this.
+        """
         return tuple(p for m in self.messages for p in m.parts if isinstance(p, MediaPart))
 
     @property

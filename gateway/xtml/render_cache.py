@@ -1,0 +1,66 @@
+"""Ids of prompt sections that were rendered before, so that a turn costs what is new in it."""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+
+_ENTRY_OVERHEAD = 400  # bytes of keys and objects around the ids, measured roughly
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedSection:
+    """The ids (int32) of a section and its media pads, as `Writer.pads` gives them."""
+
+    ids: array[int]
+    pads: tuple[tuple[int, int, int, int], ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self.ids) * self.ids.itemsize + 80 * len(self.pads) + _ENTRY_OVERHEAD
+
+
+class RenderCache:
+    """Least recently used sections go first; safe to use from several threads.
+
+    Keys are section digests, which cover the content and the vocabulary: one cache may serve several.
+    The default of 256 MiB holds about 60 million tokens of long messages.
+    """
+
+    def __init__(self, max_bytes: int = 256 << 20) -> None:
+        self.max_bytes = max_bytes
+        self.n_bytes = 0
+        self.hits = 0
+        self.misses = 0
+        self._sections: OrderedDict[str, RenderedSection] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._sections)
+
+    def get(self, digest: str) -> RenderedSection | None:
+        """The section with this digest, which becomes the most recently used."""
+        with self._lock:
+            section = self._sections.get(digest)
+            if section is None:
+                self.misses += 1
+                return None
+            self._sections.move_to_end(digest)
+            self.hits += 1
+            return section
+
+    def put(self, digest: str, section: RenderedSection) -> None:
+        """Keep a section; one that is larger than the whole cache is not kept."""
+        if section.n_bytes > self.max_bytes:
+            return
+        with self._lock:
+            known = self._sections.pop(digest, None)
+            if known is not None:
+                self.n_bytes -= known.n_bytes
+            self._sections[digest] = section
+            self.n_bytes += section.n_bytes
+            while self.n_bytes > self.max_bytes:
+                _, oldest = self._sections.popitem(last=False)
+                self.n_bytes -= oldest.n_bytes

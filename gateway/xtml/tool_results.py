@@ -1,0 +1,96 @@
+"""The order, names and numbers of tool results (spec k3.md 2.9)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.xtml.conversation import ConversationError, Message, ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """`messages[index]` in its place in the prompt; `tool` and `number` are attributes of a tool result."""
+
+    index: int
+    tool: str = ""
+    number: int = 0
+
+
+def place_messages(messages: Sequence[Message]) -> list[Placed]:
+    """All messages in prompt order.
+
+    The results after an assistant message are put in the order of its calls, if each of them names one
+    of those by id; else they stay as they came. Numbers count rendered results from 1 after each
+    assistant message. Raises ConversationError where no tool name can be found for a result.
+    """
+    placed: list[Placed] = []
+    calls: tuple[ToolCall, ...] = ()
+    n_results = 0
+    at = 0
+    while at < len(messages):
+        if messages[at].role != "tool":
+            if messages[at].role == "assistant":
+                calls, n_results = messages[at].tool_calls, 0
+            placed.append(Placed(at))
+            at += 1
+            continue
+        end = at
+        while end < len(messages) and messages[end].role == "tool":
+            end += 1
+        for index, name in _in_call_order(messages, range(at, end), calls):
+            n_results += 1
+            tool = name if name is not None else _named(messages[index], index, calls, n_results)
+            placed.append(Placed(index, tool, n_results))
+        at = end
+    return placed
+
+
+def _in_call_order(
+    messages: Sequence[Message], run: range, calls: tuple[ToolCall, ...]
+) -> list[tuple[int, str | None]]:
+    """(message, name of its call) sorted by call; in the given order and without names if any is unknown."""
+    positions = _positions(calls)
+    found = [positions.get(i, positions.get(_canonical(i))) for i in (_id(messages[at]) for at in run)]
+    if any(position is None for position in found):
+        return [(at, None) for at in run]
+    pairs = sorted((position, at) for position, at in zip(found, run, strict=True) if position is not None)
+    return [(at, calls[position].name) for position, at in pairs]
+
+
+def _positions(calls: tuple[ToolCall, ...]) -> dict[str, int]:
+    """Call position by id, the first of equal ids; then by the spellings that ids take on their way.
+
+    `functions.x:0` and `x:0` are the same call (3.4), also where a proxy wrote `_` for `.` and `:`. A call
+    that came without an id goes by its name and place.
+    """
+    positions: dict[str, int] = {}
+    for position, call in enumerate(calls):
+        if call.id:
+            positions.setdefault(call.id, position)
+    for position, call in enumerate(calls):
+        positions.setdefault(_canonical(call.id or f"{call.name}:{position}"), position)
+    return positions
+
+
+def _id(message: Message) -> str:
+    return message.tool_call_id or ""
+
+
+def _canonical(call_id: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", call_id).removeprefix("functions_")
+
+
+def _named(message: Message, index: int, calls: tuple[ToolCall, ...], number: int) -> str:
+    name = message.tool if message.tool is not None else message.name
+    if name is not None:
+        return name
+    if number <= len(calls):
+        return calls[number - 1].name
+    raise ConversationError(
+        f"messages[{index}] is a tool result without a call: its tool_call_id is not among the tool_calls of "
+        "the assistant message before it, and it has no `name`. Send the assistant message with the call, "
+        "or give the tool's `name`.",
+        f"messages[{index}].tool_call_id",
+    )
