@@ -30,14 +30,10 @@ _EFFORT = (
 
 _TOOL_CHOICE = {
     "required": (
-        "The system is invoked with `tool_choice=required`.
-"
-        "You MUST call tools in the next message."
+        "The system is invoked with `tool_choice=required`.\nYou MUST call tools in the next message."
     ),
     "none": (
-        "The system is invoked with `tool_choice=none`.
-"
-        "You MUST NOT call any tools in the next message."
+        "The system is invoked with `tool_choice=none`.\nYou MUST NOT call any tools in the next message."
     ),
 }
 
