@@ -1,4 +1,4 @@
-"""Finds data that is for tests only and is not part of the project (the real K3 rank file, prompt-token cases)."""
+"""Finds data that is for tests only: the real K3 rank file and prompts with known token counts."""
 
 import os
 from pathlib import Path

@@ -1,0 +1,72 @@
+"""Request bodies: bounded in size, then checked against a model."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+
+from gateway.api.disconnect import ClientDisconnected
+from gateway.errors import ApiError, bad_request, from_validation
+
+Model = TypeVar("Model", bound=BaseModel)
+
+# Above this many bytes parsing is slow enough to be felt by other requests.
+_PARSE_ASIDE = 1024 * 1024
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body.
+
+    Raises:
+        ApiError: 413, the body is larger than `limit` bytes, by its Content-Length or while it is read.
+        ClientDisconnected: the client went away while sending.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise ClientDisconnected from None
+    return b"".join(chunks)
+
+
+async def read_json(request: Request, model: type[Model], limit: int) -> Model:
+    """The body as `model`.
+
+    Raises:
+        ApiError: 400 that names the field, 413.
+        ClientDisconnected: the client went away while sending.
+    """
+    body = await read_body(request, limit)
+    try:
+        if len(body) > _PARSE_ASIDE:
+            return await asyncio.to_thread(model.model_validate_json, body)
+        return model.model_validate_json(body)
+    except ValidationError as invalid:
+        # The input is left out: it may be a picture's base64.
+        errors = invalid.errors(include_url=False, include_input=False, include_context=False)
+    if errors[0]["type"] == "json_invalid":
+        raise bad_request(f"The body is not valid JSON: {errors[0]['msg']}")
+    if not errors[0]["loc"]:
+        raise bad_request("The body must be a JSON object")
+    raise from_validation([dict(error) for error in errors], frozenset(model.model_fields))
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(
+        413,
+        f"The body is larger than {limit} bytes. Send pictures and clips as URLs, or smaller ones.",
+        code="request_too_large",
+        headers={"connection": "close"},
+    )

@@ -1,0 +1,47 @@
+"""`/health` (is the process worth keeping), `/ready` (may requests come), `/version`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from engine.types import EngineDead
+from gateway.service import service_of
+
+router = APIRouter(tags=["health"])
+_UNAVAILABLE: dict[int | str, dict[str, Any]] = {503: {"description": "Not (yet, or any more)"}}
+
+
+@router.get("/health", responses=_UNAVAILABLE)
+async def health(request: Request) -> JSONResponse:
+    """200 while the process does its work, starting included; 503 once the engine died."""
+    service = service_of(request)
+    if service.status.phase == "ready" and service.engine is not None:
+        try:
+            await service.engine.check_health()
+        except EngineDead as error:
+            return JSONResponse({"status": "dead", "detail": str(error)}, 503)
+    return JSONResponse(service.status.as_json(), 503 if service.status.phase == "dead" else 200)
+
+
+@router.get("/ready", responses=_UNAVAILABLE)
+async def ready(request: Request) -> JSONResponse:
+    """200 once requests are answered; before that 503 with what is being done and for how long."""
+    status = service_of(request).status
+    return JSONResponse(status.as_json(), 200 if status.phase == "ready" else 503)
+
+
+@router.get("/version")
+async def version(request: Request) -> dict[str, Any]:
+    """Versions of this service and of what computes."""
+    service = service_of(request)
+    return {
+        "version": importlib.metadata.version("k3-gateway"),
+        "engine": service.engine.info.engine_version if service.engine else None,
+        "profile": service.settings.profile,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,44 @@
+"""What the OpenAPI document says about routes that read their bodies themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from gateway.schema.error import ErrorBody
+
+_WHAT = {
+    400: "The request is wrong; `param` names the field",
+    401: "No valid API key",
+    404: "No such model",
+    413: "The body is too large",
+    429: "Too many requests in progress",
+    502: "The model's reply cannot be used",
+    503: "The engine is not up",
+}
+
+
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """`responses=` for the error statuses of a route."""
+    return {status: {"model": ErrorBody, "description": _WHAT[status]} for status in statuses}
+
+
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra=` for a JSON body of `model`."""
+    schema = model.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema)}}}}
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with `$defs` put in place: pydantic's references do not resolve inside an OpenAPI document."""
+    defs = schema.pop("$defs", {})
+
+    def inline(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "$ref" in value:
+                return inline(defs[value["$ref"].rsplit("/", 1)[-1]])
+            return {key: inline(item) for key, item in value.items()}
+        return [inline(item) for item in value] if isinstance(value, list) else value
+
+    return inline(schema)

@@ -1,0 +1,39 @@
+"""The FastAPI app. Its lifespan starts the engine in the background: HTTP answers before the model does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from gateway.api import chat, health, models
+from gateway.api.disconnect import end_tasks
+from gateway.errors import install_handlers
+from gateway.service import Service
+
+
+def build_app(service: Service) -> FastAPI:
+    """The app that serves `service`."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        engine = asyncio.create_task(service.run_engine(), name="engine")
+        try:
+            yield
+        finally:
+            await end_tasks(engine)
+            await service.media.aclose()
+
+    app = FastAPI(
+        title="k3-gateway",
+        description="Kimi K3 behind OpenAI's chat API.",
+        lifespan=lifespan,
+        root_path=service.settings.root_path,
+    )
+    app.state.service = service
+    install_handlers(app)
+    for module in (chat, models, health):
+        app.include_router(module.router)
+    return app

@@ -1,0 +1,142 @@
+"""`k3 serve`: run the service until it is told to stop or the engine dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvicorn
+
+from engine.checkpoint import CheckpointError, locate
+from gateway.settings import Settings, SettingsError, load_settings
+
+
+class StartError(Exception):
+    """The service cannot start; the message says why and what to do."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("serve")(serve)
+
+
+def serve(
+    model: Annotated[
+        str | None,
+        typer.Option(help="Checkpoint folder or Hugging Face name. [default: the mini checkpoint]"),
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Launch profile. [default: cpu-mini]")] = None,
+    served_model_name: Annotated[
+        list[str] | None, typer.Option(help="Name clients ask for; may be given several times.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. [default: 8000]")] = None,
+    root_path: Annotated[str | None, typer.Option(help="Path prefix behind a proxy.")] = None,
+    engine_arg: Annotated[
+        list[str] | None,
+        typer.Option(help="Engine argument that overrides the profile's, NAME=VALUE (JSON or text)."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(envvar="K3_CONFIG", help="TOML file with settings (docs/settings.md).")
+    ] = None,
+) -> None:
+    """Serve K3 over an OpenAI-compatible API."""
+    if config is not None:
+        os.environ["K3_CONFIG"] = str(config)
+    try:
+        settings = load_settings(
+            model=model,
+            profile=profile,
+            served_model_name=served_model_name or None,
+            host=host,
+            port=port,
+            root_path=root_path,
+            engine_args=_engine_args(engine_arg) or None,
+        )
+        run(settings)
+    except (SettingsError, StartError, CheckpointError) as error:
+        typer.echo(f"k3 serve: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        StartError: the port is taken, the engine could not start, or it died later.
+        CheckpointError: there is no K3 checkpoint where `model` points.
+    """
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    listener = _listen(settings.host, settings.port)
+    with listener:
+        failures: list[Exception] = []
+        server = _server(settings, failures)
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        logging.getLogger(__name__).info(
+            "listening on http://%s:%d%s (the engine is starting)", shown, port, settings.root_path
+        )
+        asyncio.run(server.serve(sockets=[listener]))
+    if failures:
+        raise StartError(str(failures[0]))
+
+
+def _server(settings: Settings, failures: list[Exception]) -> uvicorn.Server:
+    """A uvicorn server around the service; a failure of the engine makes it stop."""
+    from gateway.app import build_app
+    from gateway.assembly import build_service
+
+    def fail(error: Exception) -> None:
+        failures.append(error)
+        server.should_exit = True
+
+    app = build_app(build_service(settings, locate(settings.model), fail))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=settings.log_level == "debug",
+            timeout_graceful_shutdown=10,
+            root_path=settings.root_path,
+        )
+    )
+    return server
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket, opened before anything slow happens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise StartError(
+            f"cannot listen on {host}:{port}: {error.strerror}. Another server may run there; "
+            "choose another with --port (0 takes a free one)."
+        ) from None
+    return listener
+
+
+def _engine_args(pairs: list[str] | None) -> dict[str, Any]:
+    """`NAME=VALUE` pairs as a dict; a value that is no JSON is text."""
+    args: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise SettingsError(f"--engine-arg {pair!r}: write NAME=VALUE, e.g. max_model_len=8192")
+        try:
+            args[name.replace("-", "_")] = json.loads(value)
+        except ValueError:
+            args[name.replace("-", "_")] = value
+    return args

@@ -1,0 +1,139 @@
+"""What all requests share, and the state of the engine from the first second to its death."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from fastapi import Request
+from media.store import MediaLibrary
+
+from engine.types import EngineClient
+from gateway.admission import Admission
+from gateway.auth import Keys
+from gateway.completion import Completions
+from gateway.errors import ApiError
+from gateway.settings import Settings
+from gateway.xtml import Vocab
+
+log = logging.getLogger(__name__)
+
+Phase = Literal["starting", "ready", "stopping", "dead"]
+Report = Callable[[str], None]
+
+
+class ServedEngine(EngineClient, Protocol):
+    """An engine whose death can be waited for."""
+
+    async def wait_dead(self) -> None: ...
+
+
+StartEngine = Callable[[Report], Awaitable[ServedEngine]]
+
+
+@dataclass(slots=True)
+class Status:
+    """How far the engine is. `detail` says what is happening now, or why it died."""
+
+    phase: Phase = "starting"
+    detail: str = "waiting to start"
+    since: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "status": self.phase,
+            "detail": self.detail,
+            "seconds": round(time.monotonic() - self.since, 1),
+        }
+
+
+class Service:
+    """The one object behind all routes.
+
+    `start_engine` is called once, by `run_engine`; `on_failure` is told why the engine could not start or
+    that it died, after which the process should end.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        model_folder: Path,
+        vocab: Vocab,
+        media: MediaLibrary,
+        start_engine: StartEngine,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self.settings = settings
+        self.model_folder = model_folder
+        self.vocab = vocab
+        self.media = media
+        self.admission = Admission(settings.max_concurrent_requests)
+        self.keys = Keys([key.get_secret_value() for key in settings.api_keys])
+        self.created = int(time.time())
+        self.status = Status(since=time.monotonic())
+        self.engine: ServedEngine | None = None
+        self._start_engine = start_engine
+        self._on_failure = on_failure
+        self._completions: Completions | None = None
+
+    async def run_engine(self) -> None:
+        """Start the engine and watch over it; cancelling shuts it down."""
+        try:
+            self.engine = await self._start_engine(self._report)
+            self._completions = Completions(self.settings, self.vocab, self.media, self.engine)
+            self._enter("ready", "serving")
+            await self.engine.wait_dead()
+            raise RuntimeError("the engine died; its own messages are above")
+        except asyncio.CancelledError:
+            self._enter("stopping", "shutting down")
+            raise
+        except Exception as error:
+            self._enter("dead", str(error))
+            self._on_failure(error)
+        finally:
+            if self.engine is not None:
+                await self.engine.shutdown()
+
+    def completions(self) -> Completions:
+        """The way to the model.
+
+        Raises:
+            ApiError: 503, the engine is not up, with what it is doing.
+        """
+        if self._completions is None or self.status.phase != "ready":
+            raise ApiError(
+                503,
+                f"The engine is not ready: {self.status.phase}, {self.status.detail}",
+                code="engine_not_ready",
+                headers={"retry-after": "5"},
+            )
+        return self._completions
+
+    def check_model(self, name: str) -> None:
+        """Raises ApiError 404 for a model that is not served here."""
+        names = self.settings.served_model_name
+        if name not in names:
+            raise ApiError(
+                404,
+                f"The model {name!r} does not exist; this server has {', '.join(names)}",
+                param="model",
+                code="model_not_found",
+            )
+
+    def _report(self, detail: str) -> None:
+        log.info("%s", detail)
+        self.status.detail = detail
+
+    def _enter(self, phase: Phase, detail: str) -> None:
+        log.info("engine %s: %s (after %.1f s)", phase, detail, time.monotonic() - self.status.since)
+        self.status = Status(phase, detail, time.monotonic())
+
+
+def service_of(request: Request) -> Service:
+    """The service of the app that got this request."""
+    return request.app.state.service

@@ -1,0 +1,136 @@
+"""Every setting of the service, from flags, `K3_*` environment variables and a TOML file, in that order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+MEBIBYTE = 1024 * 1024
+
+
+class SettingsError(ValueError):
+    """A setting is wrong; the message names it and where it may be set."""
+
+
+class Settings(BaseSettings):
+    """One attribute a setting; `docs/settings.md` is made from the descriptions."""
+
+    model_config = SettingsConfigDict(env_prefix="K3_", extra="forbid", env_ignore_empty=True)
+
+    model: str | None = Field(
+        None, description="Checkpoint folder or Hugging Face name; the embedded mini checkpoint if unset."
+    )
+    profile: str = Field("cpu-mini", description="Launch profile, see `k3 profiles`.")
+    engine_args: dict[str, Any] = Field(
+        default_factory=dict, description="Engine arguments that override the profile's (JSON object)."
+    )
+    served_model_name: Annotated[list[str], NoDecode] = Field(
+        ["kimi-k3"], description="Names that clients may ask for; the first is the one that replies carry."
+    )
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    root_path: str = Field("", description="Path prefix under which a proxy serves this service.")
+    api_keys: list[SecretStr] = Field(
+        [], description="Bearer keys that are accepted (JSON list); no key is asked for if empty."
+    )
+    max_body_bytes: int = Field(
+        256 * MEBIBYTE, ge=1024, description="Largest request body in bytes; beyond it 413."
+    )
+    max_concurrent_requests: int = Field(
+        256, ge=1, description="Chat requests in progress at once; beyond it 429 with Retry-After."
+    )
+    keep_alive_seconds: float = Field(
+        10.0, gt=0, description="A stream that has nothing to say sends a comment this often."
+    )
+    unknown_fields: Literal["ignore", "refuse"] = Field(
+        "ignore", description="Request fields nobody knows: named in the header k3-ignored, or 400."
+    )
+
+    prompt_tokens: Literal["hosted", "engine"] = Field(
+        "hosted",
+        description="Count usage.prompt_tokens as Moonshot's API does (without the opener of the reply's "
+        "first channel) or as the engine does.",
+    )
+    sampling_policy: Literal["free", "clamp", "strict"] = Field(
+        "free",
+        description="Sampling values K3 was not tuned for: taken as they are, replaced by the recommended "
+        "ones, or refused with 400 as Moonshot's API does.",
+    )
+    reasoning_field: Literal["reasoning_content", "both"] = Field(
+        "reasoning_content", description="Name of the thinking text in replies; `both` adds `reasoning`."
+    )
+    tool_call_ids: Literal["opaque", "positional"] = Field(
+        "opaque", description="Tool-call ids: `call_` and 24 characters, or `{name}_{n}`."
+    )
+
+    media_allowed_hosts: list[str] = Field(
+        [], description="Hosts, host:port pairs or CIDR ranges that may be fetched from though not public."
+    )
+    media_file_roots: list[Path] = Field(
+        [], description="Folders that file:// URLs may point into; none if empty."
+    )
+    media_cache_bytes: int = Field(
+        2048 * MEBIBYTE, ge=0, description="Memory for prepared pictures and clips, in bytes."
+    )
+    media_cache_folder: Path | None = Field(
+        None, description="Folder that keeps prepared pictures and clips over restarts; none if unset."
+    )
+    render_cache_bytes: int = Field(
+        256 * MEBIBYTE, ge=0, description="Memory for token ids of prompt sections seen before, in bytes."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Log level.")
+
+    @field_validator("served_model_name", mode="before")
+    @classmethod
+    def _names_by_comma(cls, value: object) -> object:
+        """Accept `a,b` beside a list, since an environment variable is text."""
+        if isinstance(value, str):
+            value = [name.strip() for name in value.split(",") if name.strip()]
+        if not value:
+            raise ValueError("at least one name is needed")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        sources: tuple[PydanticBaseSettingsSource, ...] = (init_settings, env_settings)
+        if path := os.environ.get("K3_CONFIG"):
+            sources += (TomlConfigSettingsSource(settings_cls, toml_file=path),)
+        return sources
+
+
+def load_settings(**flags: Any) -> Settings:
+    """Settings from flags (None means not given), environment and the TOML file named by K3_CONFIG.
+
+    Raises:
+        SettingsError: a value is wrong, or the file is missing.
+    """
+    path = os.environ.get("K3_CONFIG")
+    if path and not Path(path).is_file():
+        raise SettingsError(f"K3_CONFIG names {path}, which is not a file")
+    try:
+        return Settings(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"]) or "settings"
+        raise SettingsError(
+            f"setting {name}: {first['msg']} (set by --{name.replace('_', '-')}, K3_{name.upper()} "
+            f"or {name} in the file K3_CONFIG names)"
+        ) from None
