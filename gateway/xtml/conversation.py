@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Effort = Literal["low", "high", "max"]
+Detail = Literal["auto", "low", "high"]
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -27,7 +28,7 @@ class MediaPart:
 
     kind: Literal["image", "video"]
     url: str
-    detail: Literal["auto", "low", "high"] = "auto"
+    detail: Detail = "auto"
     param: str = ""
 
 
