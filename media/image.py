@@ -1,0 +1,243 @@
+"""A picture file in, what the vision tower reads out (k3.md part 4). Synchronous; `store` is for servers."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image
+
+from media.board import lay_on_board
+from media.config import K3_MEDIA_CONFIG, MediaConfig
+from media.formats import ACCEPTED, describe, picture_format
+from media.navit import Size, target_size, to_patches
+from media.types import MediaError, MediaItem, Picture
+
+try:
+    import pillow_heif
+except ImportError:  # the extra `heic` is not installed
+    HAS_HEIF = False
+else:
+    pillow_heif.register_heif_opener(thumbnails=False)
+    HAS_HEIF = True
+
+Detail = Literal["auto", "low", "high"]
+
+# 256 tokens or a few more from padding: a 1920x1080 screenshot is shown at 601x338 instead of in full.
+LOW_DETAIL_PATCHES = 1024
+# The largest square of k3.md 4.5; needs up to 4 bytes a pixel for each copy that a decoder makes.
+DEFAULT_PIXEL_LIMIT = 16_384 * 16_384
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def lift_pillow_limit() -> None:
+    """Switch off Pillow's own pixel limit, which is below DEFAULT_PIXEL_LIMIT, for the whole process.
+
+    For processes that open pictures only through this module, which has a limit of its own.
+    """
+    Image.MAX_IMAGE_PIXELS = None
+
+
+def prepare_picture(
+    data: bytes,
+    config: MediaConfig = K3_MEDIA_CONFIG,
+    detail: str = "auto",
+    *,
+    pixel_limit: int = DEFAULT_PIXEL_LIMIT,
+    admit: Callable[[int], object] | None = None,
+) -> Picture:
+    """Decode a picture file and prepare it as the reference does (k3.md 4.2, 4.3).
+
+    detail:      "low" bounds the image patches at LOW_DETAIL_PATCHES; "high" and "auto" are the
+                 checkpoint's own limits
+    pixel_limit: pictures of more pixels are refused before they are decoded
+    admit:       called with the number of pixels after the header was read and before memory is taken
+    Raises MediaError. Pillow's own limit of 179 megapixels holds too unless `lift_pillow_limit` was called.
+    """
+    patch_limit = patch_limit_of(detail, config)
+    image = decode(data, pixel_limit=pixel_limit, admit=admit)
+    width, height = image.size
+    size = target_size(width, height, patch_limit=patch_limit, side_limit=config.side_limit)
+    with _decoder_errors(data):
+        rgb = render(image, size, config)
+    identity = picture_identity(hashlib.sha256(data).hexdigest(), config, detail)
+    return Picture(width, height, MediaItem(to_patches(rgb, size), (1, size.grid_h, size.grid_w), identity))
+
+
+def patch_limit_of(detail: str, config: MediaConfig) -> int:
+    """Image patches that a picture of this `detail` may have. Raises MediaError."""
+    if detail == "low":
+        return min(LOW_DETAIL_PATCHES, config.patch_limit)
+    if detail in ("auto", "high"):
+        return config.patch_limit
+    raise MediaError(f"detail must be 'auto', 'low' or 'high', not {str(detail)[:20]!r}")
+
+
+def picture_identity(file_sha256: str, config: MediaConfig, detail: str, salt: str = "") -> str:
+    """The media identity (hex sha256) of a prepared picture: equal only where all values are equal.
+
+    "auto" and "high" are one, since they give the same values. `salt` separates tenants.
+    """
+    shown = "low" if detail == "low" else "full"
+    text = f"picture\0{file_sha256}\0{config.version}\0{shown}\0{salt}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def decode(
+    data: bytes, *, pixel_limit: int = DEFAULT_PIXEL_LIMIT, admit: Callable[[int], object] | None = None
+) -> Image.Image:
+    """The first frame or page of a picture file, upright, at most 8 bits a channel. Raises MediaError."""
+    name = picture_format(data)
+    if name is None:
+        raise MediaError(f"received {describe(data)}, which is not a picture. Accepted: {ACCEPTED}")
+    if name == "HEIF" and not HAS_HEIF:
+        raise MediaError(
+            "received a HEIC picture, which this server cannot read without the extra `heic` "
+            "(pip install 'k3-gateway[heic]'); send JPEG or PNG instead"
+        )
+    if name == "PNG":
+        _check_png(data)
+    with _decoder_errors(data):
+        image = Image.open(io.BytesIO(data), formats=[name])
+    n_pixels = image.width * image.height
+    if n_pixels > pixel_limit:
+        raise MediaError(
+            f"the picture has {image.width}x{image.height} pixels, "
+            f"more than this server's limit of {pixel_limit:,}; send a smaller one"
+        )
+    if admit is not None:
+        admit(n_pixels)
+    with _decoder_errors(data):
+        image.load()
+        return _eight_bit(_upright(image, name), name)
+
+
+def render(image: Image.Image, size: Size, config: MediaConfig) -> NDArray[np.uint8]:
+    """Resize in the picture's own mode and lay what is transparent on the chessboard (k3.md 4.3).
+
+    Returns (size.height, size.width, 3) uint8, possibly read-only. Raises what Pillow raises.
+    """
+    if config.fill_stage == "before_resize" and _is_transparent(image):
+        image = Image.fromarray(_composed(image, config))
+    if image.size != (size.width, size.height):
+        # Pillow takes NEAREST for palette and 1-bit pictures by itself.
+        image = image.resize((size.width, size.height), Image.Resampling.BICUBIC)
+    if _is_transparent(image):
+        return _composed(image, config)
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    return "A" in image.getbands() or "transparency" in image.info
+
+
+def _composed(image: Image.Image, config: MediaConfig) -> NDArray[np.uint8]:
+    rgba = image if image.mode == "RGBA" else image.convert("RGBA")
+    if rgba.getchannel("A").getextrema() == (255, 255):  # nothing of the board would be seen
+        return np.asarray(rgba.convert("RGB"))
+    return lay_on_board(np.asarray(rgba), config.board)
+
+
+def _upright(image: Image.Image, name: str) -> Image.Image:
+    """Apply the EXIF orientation. Pillow's TIFF reader and pillow-heif have done it already."""
+    if name in ("TIFF", "HEIF"):
+        return image
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # EXIF is a minefield of its own; a picture with broken EXIF is still a picture
+        turn = None
+    return image if turn is None else image.transpose(turn)
+
+
+def _eight_bit(image: Image.Image, name: str) -> Image.Image:
+    """Bring 16-bit, 32-bit and float grey to 8 bits, and a palette with alpha to RGBA; others are left alone.
+
+    Pillow would clip deep grey to 255 on conversion. 16 bits keep the high byte, as Pillow does for 16-bit
+    colour. Wider values have no agreed range: the smallest of 0..255 and 0..65535 (for floats also 0..1)
+    that holds the picture's largest value is taken, else 0..maximum.
+    Resizing palette indices with alpha (PA) as if they were colours would give noise, hence RGBA.
+    """
+    if image.mode == "PA":
+        return image.convert("RGBA")
+    if image.mode != "F" and not image.mode.startswith("I"):
+        return image
+    values = np.asarray(image)
+    if image.mode.startswith("I;16") or (name == "PPM" and image.mode == "I"):  # PNM is scaled to 16 bits
+        grey = (np.clip(values, 0, 65535) >> 8).astype(np.uint8)
+    else:
+        grey = _scaled_to_bytes(values)
+    plain = Image.fromarray(grey)
+    key = image.info.get("transparency")
+    if isinstance(key, int):
+        plain.putalpha(Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8)))
+    return plain
+
+
+def _scaled_to_bytes(values: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Grey values of a type without an agreed range, to bytes; not-a-number and negative values become 0."""
+    numbers = np.nan_to_num(values.astype(np.float64), nan=0.0, neginf=0.0, posinf=0.0)
+    largest = float(numbers.max())
+    if np.issubdtype(values.dtype, np.floating) and largest <= 1.0:
+        scale = 255.0
+    elif largest <= 255.0:
+        scale = 1.0
+    elif largest <= 65535.0:
+        scale = 1 / 256
+    else:
+        scale = 255.0 / largest
+    return np.clip(numbers * scale, 0, 255).astype(np.uint8)
+
+
+def _check_png(data: bytes) -> None:
+    """Check the checksums of a PNG's pixel data, which Pillow skips. Raises MediaError."""
+    view = memoryview(data)
+    position = len(b"\x89PNG\r\n\x1a\n")
+    while position + 12 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, position)
+        end = position + 8 + length
+        if end + 4 > len(data):
+            return  # truncated: the decoder says so
+        if kind == b"IDAT" and zlib.crc32(view[position + 4 : end]) != int.from_bytes(
+            view[end : end + 4], "big"
+        ):
+            raise MediaError("received a PNG picture that is damaged: a checksum of its pixel data is wrong")
+        position = end + 4
+
+
+@contextlib.contextmanager
+def _decoder_errors(data: bytes) -> Iterator[None]:
+    """Turn whatever a decoder trips over (hostile bytes raise nearly any exception) into a MediaError."""
+    try:
+        yield
+    except MediaError:
+        raise
+    except MemoryError as error:
+        raise MediaError(f"received {describe(data)} that needs too much memory to decode") from error
+    except Image.DecompressionBombError as error:
+        raise MediaError(f"received {describe(data)} of too many pixels") from error
+    except Exception as error:
+        raise MediaError(f"received {describe(data)} that cannot be decoded: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The decoder's own words, without object addresses, paths and unprintable characters."""
+    text = re.sub(r"<[^>]*>|\bb?'[^']*'|0x[0-9a-fA-F]+|(?<!\w)/\S+", "...", str(error))
+    text = "".join(c for c in text if c.isascii() and c.isprintable())[:120].strip(" .")
+    return text or "the file is damaged or incomplete"
