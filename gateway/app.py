@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from gateway.api import chat, health, models
+from gateway.api import chat, health, models, tokens
 from gateway.api.disconnect import end_tasks
 from gateway.errors import install_handlers
 from gateway.service import Service
@@ -24,7 +24,7 @@ def build_app(service: Service) -> FastAPI:
             yield
         finally:
             await end_tasks(engine)
-            await service.media.aclose()
+            await service.renderer.media.aclose()
 
     app = FastAPI(
         title="k3-gateway",
@@ -34,6 +34,6 @@ def build_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     install_handlers(app)
-    for module in (chat, models, health):
+    for module in (chat, tokens, models, health):
         app.include_router(module.router)
     return app

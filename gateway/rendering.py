@@ -1,0 +1,129 @@
+"""From a checked request to a prompt: conversation, media, token ids (spec design.md, steps 2 to 4).
+
+Needs no engine: the same code counts tokens and serves completions, so the two can never differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from media.store import MediaLibrary
+
+from engine.types import EnginePrompt, PlacedMedia
+from gateway.errors import bad_request
+from gateway.schema.chat import WITHOUT_EFFECT, ChatRequest
+from gateway.settings import Settings
+from gateway.xtml import (
+    Conversation,
+    ConversationError,
+    MediaPart,
+    MediaPrompt,
+    MediaSpan,
+    Prompt,
+    RenderCache,
+    Vocab,
+    encode,
+    from_request,
+)
+from media.types import Clip, MediaError, MediaItem, Picture
+
+
+@dataclass(slots=True)
+class Rendered:
+    """A prompt with its media in place. `headers` tell the client what was done with the request."""
+
+    conversation: Conversation
+    prompt: Prompt
+    engine_prompt: EnginePrompt
+    n_image_tokens: int
+    n_video_tokens: int
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Renderer:
+    """Renders requests; holds what they share, the vocabulary and the caches."""
+
+    def __init__(self, settings: Settings, vocab: Vocab, media: MediaLibrary) -> None:
+        self.settings = settings
+        self.vocab = vocab
+        self.media = media
+        self.cache = RenderCache(settings.render_cache_bytes)
+
+    async def render(self, request: ChatRequest, *, cache_salt: str | None = None) -> Rendered:
+        """Check in depth, fetch and prepare media, encode.
+
+        Raises:
+            ApiError: 400 that names the field at fault.
+        """
+        headers = self._ignored(request)
+        try:
+            conversation = from_request(request.model_dump(exclude_none=True))
+            media = await self._resolve(conversation, cache_salt or "")
+            prompt = await asyncio.to_thread(
+                encode, conversation, self.vocab, [_media_prompt(m) for m in media], self.cache
+            )
+        except ConversationError as error:
+            raise bad_request(error.message, error.param) from None
+        headers["k3-effort"] = (conversation.effort or "default") if conversation.thinking else "none"
+        notes = [
+            f"{part.param}: {note}"
+            for part, clip in zip(conversation.media, media, strict=True)
+            if isinstance(clip, Clip)
+            for note in clip.notes
+        ]
+        if notes:
+            headers["k3-media"] = "; ".join(notes)
+
+        items = [_items(m) for m in media]
+        tokens = {"image": 0, "video": 0}
+        for slot in prompt.media:
+            tokens[conversation.media[slot.part].kind] += slot.n_tokens
+        placed = tuple(PlacedMedia(slot.offset, items[slot.part][slot.span]) for slot in prompt.media)
+        engine_prompt = EnginePrompt(prompt.ids, placed, cache_salt)
+        return Rendered(conversation, prompt, engine_prompt, tokens["image"], tokens["video"], headers)
+
+    def n_prompt(self, prompt: Prompt) -> int:
+        """`usage.prompt_tokens`, counted as the settings say (k3.md 2.13)."""
+        return prompt.n_hosted if self.settings.prompt_tokens == "hosted" else len(prompt.ids)
+
+    async def _resolve(self, conversation: Conversation, salt: str) -> list[Picture | Clip]:
+        """Every picture and clip, concurrently; the first that fails ends the others."""
+        tasks = [asyncio.ensure_future(self._fetch(part, salt)) for part in conversation.media]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _fetch(self, part: MediaPart, salt: str) -> Picture | Clip:
+        try:
+            if part.kind == "video":
+                return await self.media.clip(part.url, salt=salt)
+            return await self.media.picture(part.url, detail=part.detail, salt=salt)
+        except MediaError as error:
+            raise bad_request(f"{part.param}: {error}", part.param) from None
+
+    def _ignored(self, request: ChatRequest) -> dict[str, str]:
+        """The header that names fields without effect."""
+        unknown = request.unknown_fields
+        if unknown and self.settings.unknown_fields == "refuse":
+            raise bad_request(f"{unknown[0]}: no such request field", unknown[0])
+        sent = [name for name in WITHOUT_EFFECT if getattr(request, name) is not None]
+        names = sent + [name for name in unknown if name.isascii() and name.isprintable()]
+        return {"k3-ignored": ", ".join(names)[:1000]} if names else {}
+
+
+def _items(media: Picture | Clip) -> list[MediaItem]:
+    return [media.item] if isinstance(media, Picture) else [chunk.item for chunk in media.chunks]
+
+
+def _media_prompt(media: Picture | Clip) -> MediaPrompt:
+    """What the prompt says about a picture (k3.md 2.11) or a clip (5.3)."""
+    if isinstance(media, Picture):
+        label = f"image {media.width}x{media.height}"
+        spans: tuple[MediaSpan, ...] = (MediaSpan("", label, media.item.n_tokens),)
+    else:
+        spans = tuple(MediaSpan(c.timestamp, "video", c.item.n_tokens) for c in media.chunks)
+    return MediaPrompt(spans, "".join(item.identity for item in _items(media)))

@@ -1,0 +1,94 @@
+"""A scripted engine: says what a test tells it to, id by id. For decoder, load and fault tests only.
+
+It shows nothing about the model or vLLM; the tests that do use the real engine (tests/engine, tests/e2e).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from engine.types import EngineInfo, EnginePrompt, FinishReason, Sampling, Step, TokenLogprob
+
+
+@dataclass
+class Script:
+    """What one request is answered with.
+
+    `ids` are sent `per_step` at a time to every choice, then `finish_reason`. `error` is raised after
+    `error_after` ids. With `hold` set the engine waits for it before the first step, and with `stall` after
+    the last one.
+    """
+
+    ids: Sequence[int] = ()
+    per_step: int = 1
+    finish_reason: FinishReason = "stop"
+    n_cached: int = 0
+    error: Exception | None = None
+    error_after: int = 0
+    hold: asyncio.Event | None = None
+    stall: asyncio.Event | None = None
+    pause: float = 0.0
+    logprobs: Callable[[int], TokenLogprob] | None = None
+
+
+@dataclass
+class ScriptedEngine:
+    """Implements engine.types.EngineClient; `answer` picks the script for a request."""
+
+    answer: Callable[[EnginePrompt, Sampling], Script]
+    info: EngineInfo = field(
+        default_factory=lambda: EngineInfo("scripted", "scripted", "scripted", max_model_len=32_768)
+    )
+    aborted: list[str] = field(default_factory=list)
+    requests: list[tuple[EnginePrompt, Sampling]] = field(default_factory=list)
+    running: set[str] = field(default_factory=set)
+    death: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def generate(
+        self, prompt: EnginePrompt, sampling: Sampling, request_id: str
+    ) -> AsyncGenerator[Step, None]:
+        script = self.answer(prompt, sampling)
+        self.requests.append((prompt, sampling))
+        self.running.add(request_id)
+        finished = False
+        try:
+            if script.hold is not None:
+                await script.hold.wait()
+            ids = list(script.ids)[: sampling.max_tokens]
+            reason: FinishReason = "length" if len(ids) < len(script.ids) else script.finish_reason
+            for start in range(0, max(len(ids), 1), script.per_step):
+                if script.error is not None and start >= script.error_after:
+                    raise script.error
+                if script.pause:
+                    await asyncio.sleep(script.pause)
+                piece = tuple(ids[start : start + script.per_step])
+                last = start + script.per_step >= len(ids)
+                if last and script.stall is not None:
+                    await script.stall.wait()
+                for index in range(sampling.n):
+                    yield Step(
+                        index,
+                        piece,
+                        tuple(script.logprobs(i) for i in piece) if script.logprobs else None,
+                        reason if last else None,
+                        n_cached=script.n_cached,
+                    )
+            finished = True
+        finally:
+            self.running.discard(request_id)
+            if not finished:
+                self.aborted.append(request_id)
+
+    async def abort(self, request_id: str) -> None:
+        self.aborted.append(request_id)
+
+    async def check_health(self) -> None:
+        return None
+
+    async def wait_dead(self) -> None:
+        await self.death.wait()
+
+    async def shutdown(self) -> None:
+        return None
