@@ -17,29 +17,60 @@ from gateway.xtml.conversation import (
     ToolCall,
     ToolChoice,
 )
+from gateway.xtml.decode import Decoder
 from gateway.xtml.encode import MediaSlot, Prompt, Section, encode, encode_assistant
+from gateway.xtml.events import (
+    CallArguments,
+    CallClosed,
+    CallOpened,
+    CallResult,
+    Content,
+    Event,
+    Reasoning,
+    ReasoningClosed,
+    ReasoningWasContent,
+    Reply,
+    Unparsed,
+    fold,
+)
+from gateway.xtml.ids import CallIds, opaque_call_id
 from gateway.xtml.render_cache import RenderCache
 from gateway.xtml.request import from_request
 from gateway.xtml.vocab import Vocab, VocabError
 from gateway.xtml.writer import MediaPrompt, MediaSpan
 
 __all__ = [
+    "CallArguments",
+    "CallClosed",
+    "CallIds",
+    "CallOpened",
+    "CallResult",
+    "Content",
     "Conversation",
     "ConversationError",
+    "Decoder",
+    "Event",
     "MediaPart",
     "MediaPrompt",
     "MediaSlot",
     "MediaSpan",
     "Message",
     "Prompt",
+    "Reasoning",
+    "ReasoningClosed",
+    "ReasoningWasContent",
     "RenderCache",
+    "Reply",
     "ResponseFormat",
     "Section",
     "ToolCall",
     "ToolChoice",
+    "Unparsed",
     "Vocab",
     "VocabError",
     "encode",
     "encode_assistant",
+    "fold",
     "from_request",
+    "opaque_call_id",
 ]

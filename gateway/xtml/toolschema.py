@@ -1,0 +1,237 @@
+"""Fits a decoded argument to the tool's JSON schema where nothing is lost by it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple
+
+JSON_TYPES = frozenset({"boolean", "null", "number", "integer", "string", "object", "array"})
+_MAX_DEPTH = 40  # of nested sub-schemas; what is deeper restricts nothing
+_STRING_OR_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"?|-?Infinity|NaN', re.DOTALL)
+
+Types = frozenset[str] | None
+"""The JSON types that a schema accepts; None is any."""
+
+
+class ToolSchema:
+    """What one tool's `parameters` say about its arguments."""
+
+    def __init__(self, parameters: Any) -> None:
+        self._root = parameters
+        self._objects = list(self._object_schemas(parameters, 0))
+        self._types: dict[str, Types] = {}
+        self.required = [
+            key
+            for schema, always in self._objects
+            if always and isinstance(schema.get("required"), list)
+            for key in schema["required"]
+            if isinstance(key, str)
+        ]
+
+    def types(self, key: str) -> Types:
+        """The types that the argument `key` may have."""
+        if key not in self._types:
+            self._types[key] = self._types_of_key(key)
+        return self._types[key]
+
+    def _types_of_key(self, key: str) -> Types:
+        accepted: set[str] = set()
+        for schema, _ in self._objects:
+            properties = schema.get("properties")
+            if isinstance(properties, dict) and key in properties:
+                found = self._accepted(properties[key], 0)
+            elif isinstance(schema.get("additionalProperties"), dict):
+                found = self._accepted(schema["additionalProperties"], 0)
+            else:
+                continue
+            if found is None:
+                return None
+            accepted |= found
+        return frozenset(accepted) or None
+
+    def _object_schemas(self, schema: Any, depth: int, always: bool = True) -> Any:
+        """The parameters' schema and those it consists of; `always` false under anyOf and oneOf."""
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+            return
+        yield schema, always
+        if "$ref" in schema:
+            yield from self._object_schemas(self._resolve(schema["$ref"]), depth + 1, always)
+        for word in ("allOf", "anyOf", "oneOf"):
+            branches = schema.get(word)
+            # Depth counts double here so that schemas which refer to themselves from many branches end.
+            for branch in branches if isinstance(branches, list) else ():
+                yield from self._object_schemas(branch, depth + 10, always and word == "allOf")
+
+    def _resolve(self, ref: Any) -> Any:
+        if not isinstance(ref, str) or not ref.startswith("#"):
+            return None
+        found = self._root
+        for step in ref[1:].split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, dict):
+                found = found.get(step)
+            elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
+                found = found[int(step)]
+            else:
+                return None
+        return found
+
+    def _accepted(self, schema: Any, depth: int) -> Types:
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+            return None
+        accepted = _named_types(schema.get("type"))
+        if schema.get("nullable") is True and accepted is not None:
+            accepted |= {"null"}
+        if "$ref" in schema:
+            accepted = _both(accepted, self._accepted(self._resolve(schema["$ref"]), depth + 1))
+        if "const" in schema:
+            accepted = _both(accepted, _types_of_values([schema["const"]]))
+        if isinstance(schema.get("enum"), list):
+            accepted = _both(accepted, _types_of_values(schema["enum"]))
+        for word in ("anyOf", "oneOf"):
+            if isinstance(schema.get(word), list):
+                branches = [self._accepted(branch, depth + 10) for branch in schema[word]]
+                if None not in branches:
+                    accepted = _both(accepted, frozenset().union(*(b for b in branches if b is not None)))
+        for branch in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
+            accepted = _both(accepted, self._accepted(branch, depth + 10))
+        if accepted is None and "properties" in schema:
+            return frozenset({"object"})
+        if accepted is None and "items" in schema:
+            return frozenset({"array"})
+        return accepted
+
+
+def tool_schemas(tools: Any) -> dict[str, ToolSchema]:
+    """Each declared tool's schema by name; of two tools of one name the first."""
+    schemas: dict[str, ToolSchema] = {}
+    for tool in tools:
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if isinstance(function, Mapping) and isinstance(name, str):
+            schemas.setdefault(name, ToolSchema(function.get("parameters")))
+    return schemas
+
+
+def _named_types(named: Any) -> Types:
+    names = (
+        {named}
+        if isinstance(named, str)
+        else set(filter(_is_str, named))
+        if isinstance(named, list)
+        else set()
+    )
+    names &= JSON_TYPES
+    if "number" in names:
+        names.add("integer")
+    return frozenset(names) or None
+
+
+def _is_str(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _types_of_values(values: list[Any]) -> Types:
+    return frozenset(_type_of_value(v) for v in values) or None
+
+
+def _type_of_value(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "integer" if value.is_integer() else "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"
+
+
+def _both(left: Types, right: Types) -> Types:
+    if left is None or right is None:
+        return left if right is None else right
+    return (left & right) or None  # a contradiction restricts nothing
+
+
+class Literal(NamedTuple):
+    """A JSON text, unchanged but for NaN and Infinity, and its type; the outermost `keys` of an object."""
+
+    text: str
+    type: str
+
+
+def read_json(text: str) -> Literal | None:
+    """`text` if it is one strictly valid JSON value; NaN and Infinity become strings. Never raises."""
+    value = _loads(text)
+    if value is None and ("NaN" in text or "Infinity" in text):
+        text = _STRING_OR_CONSTANT.sub(lambda m: m[0] if m[0][0] == '"' else f'"{m[0]}"', text)
+        value = _loads(text)
+    if value is None:
+        return None
+    start = text.lstrip()[0]
+    named = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}.get(
+        start
+    )
+    if named is None:
+        whole = text.strip()
+        named = "integer" if whole.lstrip("-").isdigit() or float(whole).is_integer() else "number"
+    return Literal(text, named)
+
+
+def _loads(text: str) -> list[Any] | None:
+    """The value in a list, or None. Numbers stay text: Python refuses to read very long ones."""
+    try:
+        return [json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+class Fitted(NamedTuple):
+    """An argument as JSON text; `fits` false where the schema asks for another type and none can be had."""
+
+    json: str
+    fits: bool
+
+
+def fit(text: str, written: str | None, accepted: Types) -> Fitted:
+    """The JSON text of an argument value.
+
+    `text` is the value as the model wrote it, `written` its type attribute (None: missing),
+    `accepted` what the schema takes. A value keeps its literal text, so `1e2` stays `1e2` (k3.md 2.8).
+    """
+    if written == "string" or (written is None and accepted == {"string"}):
+        return _fit_string(text, accepted)
+    literal = read_json(text)
+    if literal is None:
+        return Fitted(encode_basestring(text), accepted is None or "string" in accepted)
+    if accepted is None or literal.type in accepted:
+        return Fitted(literal.text, True)
+    if literal.type == "string":
+        return _fit_string(json.loads(literal.text), accepted)
+    if "string" in accepted and literal.type != "null":
+        return Fitted(encode_basestring(text), True)
+    return Fitted(literal.text, False)
+
+
+def _fit_string(text: str, accepted: Types) -> Fitted:
+    if accepted is None or "string" in accepted:
+        return Fitted(encode_basestring(text), True)
+    lowered = text.strip().lower()
+    if "boolean" in accepted and lowered in ("true", "false"):
+        return Fitted(lowered, True)
+    literal = read_json(text)
+    if literal is not None and literal.type in accepted:
+        return Fitted(literal.text, True)
+    return Fitted(encode_basestring(text), False)
