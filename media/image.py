@@ -106,7 +106,7 @@ def decode(
     """The first frame or page of a picture file, upright, at most 8 bits a channel. Raises MediaError."""
     name = picture_format(data)
     if name is None:
-        raise MediaError(f"received {describe(data)}, which is not a picture. Accepted: {ACCEPTED}")
+        raise MediaError(f"received {describe(data)} where a picture was expected. Accepted: {ACCEPTED}")
     if name == "HEIF" and not HAS_HEIF:
         raise MediaError(
             "received a HEIC picture, which this server cannot read without the extra `heic` "
