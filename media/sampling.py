@@ -6,7 +6,7 @@ All times are seconds after the first frame that is shown.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -89,7 +89,7 @@ def frame_patch_limit(n_sampled: int, *, per_frame: int, per_video: int) -> int:
     return min(per_frame, max(1, round(per_video / n_sampled)))
 
 
-def chunk_ranges(n_sampled: int, frames_per_chunk: int) -> Iterator[range]:
+def chunk_ranges(n_sampled: int, frames_per_chunk: int) -> list[range]:
     """Runs of sampled frames that make one chunk each; the last may be shorter (k3.md 5.2)."""
-    for start in range(0, n_sampled, frames_per_chunk):
-        yield range(start, min(start + frames_per_chunk, n_sampled))
+    starts = range(0, n_sampled, frames_per_chunk)
+    return [range(start, min(start + frames_per_chunk, n_sampled)) for start in starts]

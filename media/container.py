@@ -1,0 +1,111 @@
+"""What kind of file a clip is, and whether its tables can be believed; read before libav sees the file.
+
+An MP4 table may claim a thousand million frames in a few bytes, and libav makes room for them. Here each
+claim is held against the file's size first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from media.formats import describe, picture_format
+from media.types import MediaError
+
+Kind = Literal["mp4", "matroska", "gif"]
+
+ACCEPTED = "MP4, MOV, MKV, WebM or GIF"
+CONVERT = "convert it, e.g. `ffmpeg -i INPUT -c:v libx264 -pix_fmt yuv420p clip.mp4`"
+
+_MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp", b"moof", b"uuid"}
+_OTHER_VIDEO = (
+    (b"FLV\x01", "an FLV video"),
+    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "a Windows Media file"),
+    (b"\x00\x00\x01\xba", "an MPEG program stream"),
+    (b"\x00\x00\x01\xb3", "an MPEG video stream"),
+    (b"\x00\x00\x00\x01", "a raw H.264 or H.265 stream"),
+    (b"\x47\x40", "an MPEG transport stream"),
+    (b"#EXTM3U", "a playlist instead of the clip itself"),
+)
+
+
+def container_kind(data: bytes) -> Kind:
+    """Raises MediaError that says what was received where it is not a clip that can be read."""
+    if data[:6] in (b"GIF87a", b"GIF89a"):
+        return "gif"
+    if data[:4] == b"\x1a\x45\xdf\xa3":
+        return "matroska"
+    for magic, words in _OTHER_VIDEO:
+        if data.startswith(magic):
+            raise MediaError(f"received {words}; accepted clips: {ACCEPTED}; {CONVERT}")
+    still = picture_format(data)
+    if still is None and data[4:8] in _MP4_FIRST_BOXES:
+        return "mp4"
+    remedy = "; send it as an image_url" if still else f"; {CONVERT}" if data[8:12] == b"AVI " else ""
+    raise MediaError(f"received {describe(data)}, which is not a clip; accepted clips: {ACCEPTED}{remedy}")
+
+
+def check_mp4(data: bytes, *, max_frames: int) -> None:
+    """Raises MediaError for an MP4 or MOV file without an index, or with one that cannot be true."""
+    view = memoryview(data)
+    kinds = set()
+    for kind, body in _boxes(view):
+        kinds.add(kind)
+        if kind == b"moov":
+            for track in _inside(body, b"trak"):
+                _check_track(track, len(data), max_frames)
+        elif kind == b"moof":
+            for fragment in _inside(body, b"traf"):
+                for run in _inside(fragment, b"trun"):
+                    _check_run(run, len(data))
+    if b"moov" not in kinds:
+        raise MediaError(
+            f"the clip's index (its `moov` box) is missing in the {len(data)} bytes received: the recording "
+            "or the transfer was broken off; send the whole file"
+        )
+
+
+def _boxes(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """(type, body) of each box; the last body is cut where the file is (ISO/IEC 14496-12, 4.2)."""
+    at = 0
+    while at + 8 <= len(view):
+        size, kind, header = int.from_bytes(view[at : at + 4], "big"), bytes(view[at + 4 : at + 8]), 8
+        if size == 1:
+            size, header = int.from_bytes(view[at + 8 : at + 16], "big"), 16
+        elif size == 0:
+            size = len(view) - at
+        if size < header:
+            return
+        yield kind, view[at + header : at + size]
+        at += size
+
+
+def _inside(view: memoryview, *path: bytes) -> Iterator[memoryview]:
+    """Bodies of all boxes at `path`, e.g. (b"mdia", b"minf")."""
+    for kind, body in _boxes(view):
+        if kind == path[0]:
+            if len(path) == 1:
+                yield body
+            else:
+                yield from _inside(body, *path[1:])
+
+
+def _check_track(track: memoryview, n_bytes: int, max_frames: int) -> None:
+    is_video = any(bytes(body[8:12]) == b"vide" for body in _inside(track, b"mdia", b"hdlr"))
+    for sizes in _inside(track, b"mdia", b"minf", b"stbl", b"stsz"):
+        each, count = int.from_bytes(sizes[4:8], "big"), int.from_bytes(sizes[8:12], "big")
+        if is_video and count > max_frames:
+            raise MediaError(f"the clip's index claims {count} frames, the limit is {max_frames}")
+        if count * (each or 4) > (n_bytes if each else len(sizes)):
+            raise MediaError(
+                f"the clip's index claims {count} samples, more than the {n_bytes} bytes received can hold"
+            )
+
+
+def _check_run(run: memoryview, n_bytes: int) -> None:
+    flags, count = int.from_bytes(run[1:4], "big"), int.from_bytes(run[4:8], "big")
+    n_fields = (flags & 0xF00).bit_count()
+    if count * max(n_fields * 4, 1) > (len(run) if n_fields else n_bytes):
+        raise MediaError(
+            f"a fragment of the clip claims {count} samples, more than the {n_bytes} bytes received can hold"
+        )

@@ -1,0 +1,179 @@
+"""Decodes the frames that are wanted and turns them into upright pictures in RGB.
+
+Colour: swscale by the frame's own matrix and range; where the file does not say, BT.601 and limited range,
+which is what ffmpeg and the libraries over it do. Interlaced frames are taken as they are, both fields woven.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+import numpy as np
+from av.codec.context import CodecContext
+from av.container import InputContainer
+from av.packet import Packet
+from av.sidedata.sidedata import SideData
+from av.sidedata.sidedata import Type as SideDataType
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from PIL import Image
+
+# More threads hold more raw frames: each adds a few, 3 MB apiece at 1080p.
+_MAX_THREADS = 4
+_MAX_STRETCH = 8
+
+# These decoders read the alpha plane that WebM keeps beside the picture; libav's own leave it out.
+_ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+
+# (a, b, c, d) of the display matrix, which takes (x, y) to (a*x + c*y, b*x + d*y), y downwards.
+_TURNS: dict[tuple[int, int, int, int], Image.Transpose] = {
+    (-1, 0, 0, 1): Image.Transpose.FLIP_LEFT_RIGHT,
+    (1, 0, 0, -1): Image.Transpose.FLIP_TOP_BOTTOM,
+    (-1, 0, 0, -1): Image.Transpose.ROTATE_180,
+    (0, 1, -1, 0): Image.Transpose.ROTATE_270,
+    (0, -1, 1, 0): Image.Transpose.ROTATE_90,
+    (0, 1, 1, 0): Image.Transpose.TRANSPOSE,
+    (0, -1, -1, 0): Image.Transpose.TRANSVERSE,
+}
+_SWAPS_SIDES = {
+    Image.Transpose.ROTATE_90,
+    Image.Transpose.ROTATE_270,
+    Image.Transpose.TRANSPOSE,
+    Image.Transpose.TRANSVERSE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A sampled frame: its place among the sampled, what is shown then, and whether it came out damaged."""
+
+    place: int
+    frame: VideoFrame
+    is_damaged: bool
+
+
+def wanted_frames(
+    container: InputContainer, stream: VideoStream, wanted_pts: Sequence[int]
+) -> Iterator[Wanted]:
+    """The frames with these presentation times, which rise strictly, in order.
+
+    A frame that cannot be decoded is given as the one shown before it, as a player would, and as damaged; one
+    at the start as the first that can be. Yields nothing if nothing can be decoded.
+
+    Packets that no wanted frame depends on are not decoded: all others of a codec without references between
+    frames, and in H.264 those that no frame refers to (nal_ref_idc 0).
+    """
+    place = 0
+    before: VideoFrame | None = None
+    for frame in _decoded(container, stream, frozenset(wanted_pts)):
+        if frame.pts is None:
+            continue
+        while place < len(wanted_pts) and wanted_pts[place] < frame.pts:
+            yield Wanted(place, before or frame, is_damaged=True)
+            place += 1
+        if place < len(wanted_pts) and wanted_pts[place] == frame.pts:
+            yield Wanted(place, frame, is_damaged=frame.is_corrupt)
+            place += 1
+        if place == len(wanted_pts):
+            return
+        before = frame
+    if before is not None:
+        for rest in range(place, len(wanted_pts)):
+            yield Wanted(rest, before, is_damaged=True)
+
+
+def _decoded(container: InputContainer, stream: VideoStream, wanted: frozenset[int]) -> Iterator[VideoFrame]:
+    decoder = _decoder(stream)
+    intra_only = decoder.codec.intra_only
+    skips_unreferenced = decoder.name == "h264"
+    for packet in container.demux(stream):
+        is_wanted = not packet.size or packet.pts is None or packet.pts in wanted
+        if intra_only and not is_wanted:
+            continue
+        if skips_unreferenced:
+            decoder.skip_frame = "DEFAULT" if is_wanted else "NONREF"
+        yield from _decode(decoder, packet)
+
+
+def _decode(decoder: VideoCodecContext, packet: Packet) -> list[VideoFrame]:
+    """A packet that is damaged gives no frame; who asked for it sees it missing."""
+    try:
+        return decoder.decode(packet if packet.size else None)
+    except (av.error.InvalidDataError, av.error.EOFError):
+        return []
+
+
+def _decoder(stream: VideoStream) -> VideoCodecContext:
+    own = stream.codec_context
+    name = _ALPHA_DECODERS.get(own.name)
+    if name is None or stream.metadata.get("alpha_mode") != "1":
+        own.thread_type = "AUTO"
+        own.thread_count = min(_MAX_THREADS, os.cpu_count() or 1)
+        return own
+    with_alpha = CodecContext.create(name, "r")
+    assert isinstance(with_alpha, VideoCodecContext)
+    with_alpha.extradata = own.extradata
+    return with_alpha
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """How decoded frames are shown.
+
+    turn:          what sets them upright; None if they are
+    width, height: pixels as shown: upright, and with pixels made square by stretching the coded width
+    """
+
+    turn: Image.Transpose | None
+    width: int
+    height: int
+
+    @classmethod
+    def of(cls, frame: VideoFrame, sample_aspect_ratio: Fraction | None) -> Display:
+        width, height = shown_size(frame.width, frame.height, sample_aspect_ratio)
+        turn = _turn(frame)
+        return cls(turn, height, width) if turn in _SWAPS_SIDES else cls(turn, width, height)
+
+
+def shown_size(width: int, height: int, sample_aspect_ratio: Fraction | None) -> tuple[int, int]:
+    """The size with square pixels, before any turn; an aspect that is missing or absurd counts as 1."""
+    stretch = sample_aspect_ratio or Fraction(1)
+    if not Fraction(1, _MAX_STRETCH) <= stretch <= _MAX_STRETCH:
+        stretch = Fraction(1)
+    return max(1, round(width * stretch)), height
+
+
+def _turn(frame: VideoFrame) -> Image.Transpose | None:
+    for data in frame.side_data:
+        if isinstance(data, SideData) and data.type == SideDataType.DISPLAYMATRIX:
+            a, b, _, c, d = np.frombuffer(bytes(data), np.int32, count=5).tolist()
+            if abs(a) + abs(d) < abs(b) + abs(c):
+                return _TURNS.get((0, _sign(b), _sign(c), 0))
+            return _TURNS.get((_sign(a), 0, 0, _sign(d)))
+    return None
+
+
+def _sign(value: int) -> int:
+    return (value > 0) - (value < 0)
+
+
+def to_picture(frame: VideoFrame, turn: Image.Transpose | None) -> Image.Image:
+    """An upright picture in coded pixels, not yet stretched: RGB, or RGBA where the format has alpha."""
+    has_alpha = any(component.is_alpha for component in frame.format.components)
+    mode, pixel_format = ("RGBA", "rgba") if has_alpha else ("RGB", "rgb24")
+    plane = frame.reformat(format=pixel_format, threads=1).planes[0]
+    picture = Image.frombuffer(
+        mode,
+        (frame.width, frame.height),
+        plane,  # type: ignore[arg-type]  # any buffer will do
+        "raw",
+        mode,
+        plane.line_size,
+        1,
+    )
+    return picture if turn is None else picture.transpose(turn)

@@ -1,0 +1,249 @@
+"""A clip in, what the vision tower reads out, in chunks of up to four frames (k3.md part 5). Synchronous."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from av.container import InputContainer
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from media.config import K3_MEDIA_CONFIG, MediaConfig
+from media.container import Kind, check_mp4, container_kind
+from media.demux import Timeline, declared_duration, opened, scan, video_stream
+from media.frames import Display, shown_size, to_picture, wanted_frames
+from media.image import render
+from media.navit import PATCH, Size, target_size, to_patches
+from media.sampling import (
+    Sampling,
+    chunk_ranges,
+    frame_patch_limit,
+    sample_constant_rate,
+    sample_variable_rate,
+    timestamp,
+)
+from media.types import Chunk, Clip, MediaError, MediaItem
+
+Progress = Callable[[int, int], None]
+
+# Token ids of a chunk besides its placeholders: time stamp, markers, the word (k3.md 5.3).
+TEXT_TOKENS_PER_CHUNK = 11
+# With more sampled frames damaged than this, what is left tells too little.
+_MAX_DAMAGED = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class ClipLimits:
+    """What a clip may cost. All are checked before the first frame is decoded.
+
+    duration:       seconds
+    n_bytes:        of the file
+    n_frames:       that are shown, before sampling: each is read, and most are decoded
+    frame_pixels:   of one frame as coded
+    total_pixels:   of all frames together, which is what decoding costs; 10 minutes of 4K at 60
+    max_tokens:     prompt tokens of the whole clip, e.g. what fits the context; None for no limit
+    """
+
+    duration: float = 600.0
+    n_bytes: int = 512 * 1024**2
+    n_frames: int = 72_000
+    frame_pixels: int = 8192 * 4320
+    total_pixels: int = 600 * 60 * 3840 * 2160
+    max_tokens: int | None = None
+
+
+def prepare_clip(
+    data: bytes,
+    config: MediaConfig = K3_MEDIA_CONFIG,
+    limits: ClipLimits | None = None,
+    on_progress: Progress | None = None,
+) -> Clip:
+    """Sample, decode and prepare a clip: MP4, MOV, MKV, WebM or GIF (k3.md 5.2 to 5.5).
+
+    on_progress: called with (frames done, frames in all) after each sampled frame
+    Raises MediaError for whatever cannot be used, and for what is beyond the limits.
+    """
+    limits = limits or ClipLimits()
+    if not data:
+        raise MediaError("the clip is empty: received 0 bytes")
+    if len(data) > limits.n_bytes:
+        raise MediaError(
+            f"the clip has {len(data):,} bytes, more than the limit of {limits.n_bytes:,}; "
+            "send a smaller one, e.g. `ffmpeg -i clip.mp4 -vf scale=-2:720 -crf 28 small.mp4`"
+        )
+    kind = container_kind(data)
+    if kind == "mp4":
+        check_mp4(data, max_frames=limits.n_frames)
+    plan = _plan(data, kind, config, limits)
+    with opened(data, kind, max_pixels=limits.frame_pixels) as container:
+        return _prepare(container, plan, hashlib.sha256(data).hexdigest(), config, on_progress)
+
+
+def chunk_identity(file_sha256: str, config: MediaConfig, index: int, salt: str = "") -> str:
+    """The media identity (hex sha256) of a clip's chunk `index`; `salt` separates tenants."""
+    text = f"clip\0{file_sha256}\0{config.version}\0{index}\0{salt}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    timeline: Timeline
+    sampling: Sampling
+    notes: tuple[str, ...]
+
+
+def _plan(data: bytes, kind: Kind, config: MediaConfig, limits: ClipLimits) -> _Plan:
+    """All that can be known, and refused, without decoding."""
+    with opened(data, kind, max_pixels=limits.frame_pixels) as container:
+        stream = video_stream(container)
+        declared = declared_duration(container, stream)
+        if declared is not None:
+            _check_duration(declared, limits)
+        _check_pixels(stream, 1, limits)
+        timeline = scan(container, stream, max_frames=limits.n_frames)
+        _check_duration(timeline.duration, limits)
+        _check_pixels(stream, len(timeline.pts), limits)
+        sampling = _sample(timeline, config)
+        shown = shown_size(stream.width, stream.height, stream.sample_aspect_ratio)
+        _check_tokens(shown, len(sampling), timeline.duration, config, limits)
+        return _Plan(timeline, sampling, _notes(container))
+
+
+def _sample(timeline: Timeline, config: MediaConfig) -> Sampling:
+    if timeline.rate is not None:
+        return sample_constant_rate(len(timeline.pts), timeline.rate, config.sample_fps, config.max_frames)
+    shown_at = [pts * timeline.time_base for pts in timeline.pts]
+    return sample_variable_rate(shown_at, timeline.duration, config.sample_fps, config.max_frames)
+
+
+def _notes(container: InputContainer) -> tuple[str, ...]:
+    n_audio = len(container.streams.audio)
+    if not n_audio:
+        return ()
+    return (f"{n_audio} audio track{'s were' if n_audio > 1 else ' was'} ignored: K3 sees video only",)
+
+
+def _check_duration(duration: Fraction, limits: ClipLimits) -> None:
+    if duration > limits.duration:
+        raise MediaError(
+            f"the clip lasts {float(duration):.1f} s, more than the limit of {limits.duration:g} s; "
+            f"{_cut(limits.duration)}"
+        )
+
+
+def _cut(seconds: float) -> str:
+    # Without encoding anew a cut falls on the next frame, so ask for a little less.
+    short = max(int(seconds) - 1, 1)
+    return f"cut it, e.g. `ffmpeg -i clip.mp4 -t {short} -c copy short.mp4`"
+
+
+def _check_pixels(stream: VideoStream, n_frames: int, limits: ClipLimits) -> None:
+    frame_pixels = stream.width * stream.height
+    if frame_pixels > limits.frame_pixels:
+        raise MediaError(
+            f"the clip's frames have {stream.width}x{stream.height} pixels, more than the limit of "
+            f"{limits.frame_pixels:,}; scale it down, e.g. `ffmpeg -i clip.mp4 -vf scale=-2:1080 small.mp4`"
+        )
+    if frame_pixels * n_frames > limits.total_pixels:
+        raise MediaError(
+            f"the clip has {n_frames:,} frames of {stream.width}x{stream.height} pixels, together more than "
+            f"the limit of {limits.total_pixels:,} pixels; scale it down or take fewer frames, e.g. "
+            "`ffmpeg -i clip.mp4 -vf scale=-2:1080 -r 30 small.mp4`"
+        )
+
+
+def _check_tokens(
+    shown: tuple[int, int], n_sampled: int, duration: Fraction, config: MediaConfig, limits: ClipLimits
+) -> None:
+    if limits.max_tokens is None or (n_tokens := _clip_tokens(shown, n_sampled, config)) <= limits.max_tokens:
+        return
+    # Shorter clips get larger frames (k3.md 5.5), so how much to cut is found by trying.
+    n_fitting = next(
+        (n for n in range(n_sampled, 0, -1) if _clip_tokens(shown, n, config) <= limits.max_tokens), 0
+    )
+    seconds = float(duration) * n_fitting / n_sampled
+    remedy = (
+        _cut(seconds) if seconds >= 2 else "scale it down, e.g. `ffmpeg -i clip.mp4 -vf scale=-2:240 s.mp4`"
+    )
+    raise MediaError(
+        f"the clip of {float(duration):.1f} s needs {n_tokens:,} tokens, more than the limit of "
+        f"{limits.max_tokens:,} for it; {remedy}"
+    )
+
+
+def _clip_tokens(shown: tuple[int, int], n_sampled: int, config: MediaConfig) -> int:
+    n_chunks = len(chunk_ranges(n_sampled, config.frames_per_chunk))
+    return n_chunks * (_frame_size(shown, n_sampled, config).n_tokens + TEXT_TOKENS_PER_CHUNK)
+
+
+def _frame_size(shown: tuple[int, int], n_sampled: int, config: MediaConfig) -> Size:
+    limit = frame_patch_limit(
+        n_sampled, per_frame=config.frame_patch_limit, per_video=config.video_patch_limit
+    )
+    return target_size(*shown, patch_limit=limit, side_limit=config.side_limit)
+
+
+def _prepare(
+    container: InputContainer,
+    plan: _Plan,
+    file_sha256: str,
+    config: MediaConfig,
+    on_progress: Progress | None,
+) -> Clip:
+    stream = video_stream(container)
+    n_sampled = len(plan.sampling)
+    pts = [plan.timeline.pts[position] for position in plan.sampling.positions]
+    frames = wanted_frames(container, stream, pts)
+    display: Display | None = None
+    size: Size | None = None
+    pixels: list[NDArray[np.uint8]] = []
+    n_damaged = 0
+    for wanted in frames:
+        if display is None or size is None:
+            display = Display.of(wanted.frame, stream.sample_aspect_ratio)
+            size = _frame_size((display.width, display.height), n_sampled, config)
+            pixels = _room(n_sampled, size, config)
+        chunk, place = divmod(wanted.place, config.frames_per_chunk)
+        rgb = render(to_picture(wanted.frame, display.turn), size, config)
+        to_patches(rgb, size, out=pixels[chunk][place * size.n_patches : (place + 1) * size.n_patches])
+        n_damaged += wanted.is_damaged
+        if on_progress is not None:
+            on_progress(wanted.place + 1, n_sampled)
+    if display is None or size is None or n_damaged > n_sampled * _MAX_DAMAGED:
+        lost = n_damaged if display else n_sampled
+        raise MediaError(f"the clip is damaged: {lost} of its {n_sampled} sampled frames cannot be decoded")
+    notes = plan.notes
+    if n_damaged:
+        notes += (f"{n_damaged} of {n_sampled} sampled frames are damaged",)
+    return Clip(
+        width=display.width,
+        height=display.height,
+        duration=float(plan.timeline.duration),
+        n_frames=n_sampled,
+        chunks=tuple(
+            Chunk(
+                timestamp(plan.sampling.times[frames_of[0]]),
+                MediaItem(
+                    patches,
+                    (len(frames_of), size.grid_h, size.grid_w),
+                    chunk_identity(file_sha256, config, index),
+                ),
+            )
+            for index, (frames_of, patches) in enumerate(
+                zip(chunk_ranges(n_sampled, config.frames_per_chunk), pixels, strict=True)
+            )
+        ),
+        notes=notes,
+    )
+
+
+def _room(n_sampled: int, size: Size, config: MediaConfig) -> list[NDArray[np.uint8]]:
+    """Memory for the image patches of each chunk; taken from the system only as it is written to."""
+    return [
+        np.empty((len(frames_of) * size.n_patches, 3, PATCH, PATCH), np.uint8)
+        for frames_of in chunk_ranges(n_sampled, config.frames_per_chunk)
+    ]
