@@ -101,10 +101,10 @@ def encode(
     sections: list[Section] = []
     for plan in _plans(conversation, media):
         digest = _digest(vocab, plan.shape, plan.fields)
-        rendered = cache.get(digest) if cache else None
+        rendered = cache.get(digest) if cache is not None else None
         if rendered is None:
             rendered = _render(plan, vocab)
-            if cache:
+            if cache is not None:
                 cache.put(digest, rendered)
         start = len(ids)
         ids.extend(rendered.ids)
