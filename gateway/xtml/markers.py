@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 # A name that a completion can open or close (spec k3.md 3.1), and the attributes that complete its opener.
 ELEMENTS: dict[str, tuple[str, ...]] = {
@@ -14,27 +14,61 @@ ELEMENTS: dict[str, tuple[str, ...]] = {
     "argument": ("key", "type"),
     "json": ("type",),
 }
-LONGEST_NAME = 32  # characters, blanks included, in which a name must begin to show
-SPELLED_SEP = "<|sep|>"
+_NAME_WITHIN = 32  # characters, blanks included, in which a marker's name must show
+_SPELLED_SEPARATOR = "<|sep|>"
 
 
 class Marker(NamedTuple):
     """`name` None: no known element. `rest`: text behind the marker, where no separator ended it.
 
-    `odd`: it was not written the way the format has it.
+    `odd`: it was not written the way the format has it. `is_blank`: there was no name at all.
     """
 
     name: str | None
     attributes: dict[str, str]
     rest: str
     odd: bool
+    is_blank: bool = False
 
 
-def read_marker(text: str, *, separated: bool) -> Marker:
+class MarkerReader:
+    """Collects a marker's text. `kind` is None while no marker is being read."""
+
+    __slots__ = ("_more", "_start", "kind")
+
+    def __init__(self) -> None:
+        self.kind: Literal["open", "close"] | None = None
+        self._start = ""  # in which the name must show
+        self._more: list[str] = []
+
+    def begin(self, kind: Literal["open", "close"]) -> None:
+        self.kind = kind
+        self._start = ""
+        self._more = []
+
+    def feed(self, text: str) -> bool:
+        """Add text; true if it is too long for what it is, so that its separator must be missing."""
+        if len(self._start) >= _NAME_WITHIN:
+            self._more.append(text)
+            return False
+        self._start += text
+        if len(self._start) < _NAME_WITHIN:
+            return False
+        name = _element_at_start(self._start)
+        return self.kind == "close" or name is None or not ELEMENTS[name]
+
+    def end(self, *, separated: bool) -> Marker:
+        """The marker that was read; `kind` is None again."""
+        self.kind = None
+        return _read_marker("".join([self._start, *self._more]), separated=separated)
+
+
+def _read_marker(text: str, *, separated: bool) -> Marker:
     """Read the text behind an open or close marker, up to its separator, or up to where one is missing."""
-    name = element_at_start(text)
+    name = _element_at_start(text)
     if name is None:
-        return Marker(None, {}, "" if separated else text, True)
+        blank = not text.strip()
+        return Marker(None, {}, "" if separated or blank else text, True, blank)
     start = len(text) - len(text.lstrip()) + len(name)
     if separated and text[start : start + 1].isalnum():  # `thinking` for `think`: the word is the name
         start = next((i for i in range(start, len(text)) if not text[i].isalnum()), len(text))
@@ -46,9 +80,9 @@ def read_marker(text: str, *, separated: bool) -> Marker:
     return Marker(name, {key: _unescape(value) for key, value in raw.items()}, rest, odd)
 
 
-def element_at_start(text: str) -> str | None:
+def _element_at_start(text: str) -> str | None:
     """The element whose name the text begins with, behind blanks and in any case."""
-    start = text[:LONGEST_NAME].lstrip().lower()
+    start = text[:_NAME_WITHIN].lstrip().lower()
     return next((name for name in ELEMENTS if start.startswith(name)), None)
 
 
@@ -57,7 +91,7 @@ def _unescape(value: str) -> str:
 
 
 def _without_spelled_separator(text: str) -> str:
-    return text.removeprefix(SPELLED_SEP)
+    return text.removeprefix(_SPELLED_SEPARATOR)
 
 
 def _read_attributes(text: str, start: int, until: tuple[str, ...]) -> tuple[dict[str, str], int]:
