@@ -1,0 +1,264 @@
+"""Pictures and clips by URL, each prepared once: fetch, recognise by content, decode elsewhere, remember."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from media.cache import DiskCache, MemoryCache
+from media.config import K3_MEDIA_CONFIG, MediaConfig
+from media.dataurl import is_data_url
+from media.fetch import Fetcher, Kind
+from media.image import DEFAULT_PIXEL_LIMIT, patch_limit_of, picture_identity
+from media.pool import DecoderPool
+from media.types import Clip, Picture
+from media.worker import ClipJob, Job, PictureJob
+
+if TYPE_CHECKING:
+    from media.video import ClipLimits
+
+_MIB = 1024 * 1024
+_IN_LOOP_BYTES = 64 * 1024  # shorter texts are hashed in the event loop
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class MediaLimits:
+    """What preparing media may cost.
+
+    cache_bytes:      prepared media kept in memory; a 1920x1080 picture takes 6.3 MB
+    cache_folder:     where prepared media are kept on disk too; None: nowhere
+    disk_bytes:       of that folder
+    n_workers:        decoding processes, about 60 MB each when idle
+    worker_memory:    bytes of address space of each
+    pixel_limit:      of one picture
+    pixels_in_flight: of all pictures that are being decoded; decoders need up to 12 bytes a pixel
+    picture_seconds, clip_seconds: the longest that decoding one may take
+    url_seconds:      how long the content behind an http(s) URL is taken to be unchanged
+    n_urls:           URLs (also data URLs, by digest) whose content's digest is remembered
+    clip:             see media.video.ClipLimits; None for its defaults
+    """
+
+    cache_bytes: int = 1024 * _MIB
+    cache_folder: Path | None = None
+    disk_bytes: int = 8 * 1024 * _MIB
+    n_workers: int = max(2, min(8, os.cpu_count() or 2))
+    worker_memory: int = 8 * 1024 * _MIB
+    pixel_limit: int = DEFAULT_PIXEL_LIMIT
+    pixels_in_flight: int = DEFAULT_PIXEL_LIMIT
+    picture_seconds: float = 30.0
+    clip_seconds: float = 300.0
+    url_seconds: float = 60.0
+    n_urls: int = 100_000
+    clip: ClipLimits | None = None
+
+
+class MediaLibrary:
+    """Prepared pictures and clips by URL. For use in one event loop.
+
+    Identical requests at the same time share one fetch and one decode. Content is known by the sha256 of
+    the file's bytes, so the same picture under two URLs is prepared once. Tenants with different `salt`
+    share nothing, not even the time that a second request takes. Failures are not remembered.
+
+    counts: how requests ended: "memory", "disk" (found prepared), "prepared", "failed"
+    """
+
+    def __init__(
+        self,
+        config: MediaConfig = K3_MEDIA_CONFIG,
+        fetcher: Fetcher | None = None,
+        limits: MediaLimits | None = None,
+    ) -> None:
+        self.config = config
+        self.limits = limits or MediaLimits()
+        self.counts: Counter[str] = Counter()
+        self._fetcher = fetcher or Fetcher()
+        self._memory = MemoryCache(self.limits.cache_bytes)
+        folder = self.limits.cache_folder
+        self._disk = DiskCache(folder, self.limits.disk_bytes) if folder is not None else None
+        self._pool = DecoderPool(
+            self.limits.n_workers, self.limits.worker_memory, self.limits.pixels_in_flight
+        )
+        self._contents = _ContentMemo(self.limits.n_urls)
+        self._under_way: dict[tuple[str, ...], asyncio.Task[Any]] = {}
+
+    async def picture(self, url: str, detail: str = "auto", salt: str = "") -> Picture:
+        """The prepared picture behind an http(s), data or file URL. Raises MediaError."""
+        patch_limit_of(detail, self.config)
+        media = await self._resolve("image", url, detail, salt)
+        assert isinstance(media, Picture)
+        return media
+
+    async def clip(self, url: str, salt: str = "") -> Clip:
+        """The prepared clip behind a URL. Raises MediaError."""
+        media = await self._resolve("video", url, "", salt)
+        assert isinstance(media, Clip)
+        return media
+
+    async def picture_of(self, data: bytes, detail: str = "auto", salt: str = "") -> Picture:
+        """The prepared picture of a file's bytes, for uploads. Raises MediaError."""
+        patch_limit_of(detail, self.config)
+        media = await self._prepare("image", data, await _sha256(data), detail, salt)
+        assert isinstance(media, Picture)
+        return media
+
+    async def clip_of(self, data: bytes, salt: str = "") -> Clip:
+        """The prepared clip of a file's bytes. Raises MediaError."""
+        media = await self._prepare("video", data, await _sha256(data), "", salt)
+        assert isinstance(media, Clip)
+        return media
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that the cached media take."""
+        return self._memory.n_bytes
+
+    async def aclose(self) -> None:
+        """End fetches and decoding processes."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.to_thread(self._pool.close)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._fetcher.aclose()
+
+    async def _resolve(self, kind: Kind, url: str, detail: str, salt: str) -> Picture | Clip:
+        name = await _sha256(f"{salt}\0{url}")
+        digest = self._contents.get(name)
+        if digest is not None:
+            media = self._memory.get(self._key(kind, digest, detail, salt))
+            if media is not None:
+                self.counts["memory"] += 1
+                return media
+        return await self._once(
+            ("url", kind, name, detail), lambda: self._fetch_and_prepare(kind, url, name, detail, salt)
+        )
+
+    async def _fetch_and_prepare(
+        self, kind: Kind, url: str, name: str, detail: str, salt: str
+    ) -> Picture | Clip:
+        try:
+            data = await self._fetcher.fetch(url, kind)
+        except Exception:
+            self.counts["failed"] += 1
+            raise
+        digest = await _sha256(data)
+        if is_data_url(url):
+            self._contents.put(name, digest, None)
+        elif url[:4].lower() == "http":
+            self._contents.put(name, digest, self.limits.url_seconds)
+        return await self._prepare(kind, data, digest, detail, salt)
+
+    async def _prepare(self, kind: Kind, data: bytes, digest: str, detail: str, salt: str) -> Picture | Clip:
+        key = self._key(kind, digest, detail, salt)
+        media = self._memory.get(key)
+        if media is not None:
+            self.counts["memory"] += 1
+            return media
+        return await self._once(
+            ("content", key), lambda: self._from_disk_or_decoder(kind, data, digest, detail, salt, key)
+        )
+
+    async def _from_disk_or_decoder(
+        self, kind: Kind, data: bytes, digest: str, detail: str, salt: str, key: str
+    ) -> Picture | Clip:
+        if self._disk is not None:
+            found = await asyncio.to_thread(self._disk.get, key)
+            if found is not None:
+                self.counts["disk"] += 1
+                self._memory.put(key, found)
+                return found
+        job: Job
+        if kind == "image":
+            job, seconds = (
+                PictureJob(self.config, detail, self.limits.pixel_limit),
+                self.limits.picture_seconds,
+            )
+        else:
+            job, seconds = ClipJob(self.config, self.limits.clip), self.limits.clip_seconds
+        try:
+            media = self._salted(await self._pool.run(job, data, seconds), digest, detail, salt)
+        except Exception:
+            self.counts["failed"] += 1
+            raise
+        self.counts["prepared"] += 1
+        self._memory.put(key, media)
+        if self._disk is not None:
+            await asyncio.to_thread(self._disk.put, key, media)
+        return media
+
+    def _key(self, kind: Kind, digest: str, detail: str, salt: str) -> str:
+        if kind == "image":
+            return picture_identity(digest, self.config, detail, salt)
+        return hashlib.sha256(f"whole clip\0{digest}\0{self.config.version}\0{salt}".encode()).hexdigest()
+
+    def _salted(self, media: Picture | Clip, digest: str, detail: str, salt: str) -> Picture | Clip:
+        """`media` with identities that are this tenant's own."""
+        if not salt:
+            return media
+        if isinstance(media, Picture):
+            identity = picture_identity(digest, self.config, detail, salt)
+            return replace(media, item=replace(media.item, identity=identity))
+        from media.video import chunk_identity
+
+        chunks = tuple(
+            replace(chunk, item=replace(chunk.item, identity=chunk_identity(digest, self.config, i, salt)))
+            for i, chunk in enumerate(media.chunks)
+        )
+        return replace(media, chunks=chunks)
+
+    async def _once(self, key: tuple[str, ...], work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """The result of `work`, shared by all who ask for `key` meanwhile; one that gives up stops nobody."""
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.create_task(work())
+            self._under_way[key] = task
+            task.add_done_callback(lambda done: self._finished(key, done))
+        return await asyncio.shield(task)
+
+    def _finished(self, key: tuple[str, ...], task: asyncio.Task[Any]) -> None:
+        del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # seen, even if everybody who waited has gone
+
+
+class _ContentMemo:
+    """Which content a URL was last seen to have: sha256 of the URL -> sha256 of the file."""
+
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
+        self._entries: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def get(self, name: str) -> str | None:
+        entry = self._entries.get(name)
+        if entry is None or entry[1] < time.monotonic():
+            return None
+        self._entries.move_to_end(name)
+        return entry[0]
+
+    def put(self, name: str, digest: str, seconds: float | None) -> None:
+        """Remember `digest` for `seconds`, or for as long as there is room."""
+        until = float("inf") if seconds is None else time.monotonic() + seconds
+        self._entries[name] = (digest, until)
+        self._entries.move_to_end(name)
+        if len(self._entries) > self._max_entries:
+            self._entries.popitem(last=False)
+
+
+async def _sha256(data: str | bytes) -> str:
+    if len(data) <= _IN_LOOP_BYTES:
+        return _hex_sha256(data)
+    return await asyncio.to_thread(_hex_sha256, data)
+
+
+def _hex_sha256(data: str | bytes) -> str:
+    return hashlib.sha256(
+        data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    ).hexdigest()

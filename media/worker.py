@@ -1,0 +1,112 @@
+"""A process that decodes what strangers send: `python -m media.worker SOCKET`, started by `media.pool`.
+
+It has no secrets in its environment and a limit on its memory, and may be killed at any time.
+Requests are pickled jobs from the service; replies are JSON, so that a decoder that was taken over cannot
+make the service run code.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from media import channel
+from media.config import MediaConfig
+from media.image import lift_pillow_limit, prepare_picture
+from media.packing import pack
+from media.types import Clip, MediaError, Picture
+
+if TYPE_CHECKING:
+    from media.video import ClipLimits
+
+_STDERR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PictureJob:
+    config: MediaConfig
+    detail: str
+    pixel_limit: int
+
+    def run(self, data: bytes, sock: socket.socket) -> Picture:
+        """Prepares the picture; asks the service first whether memory for its pixels may be taken."""
+
+        def admit(n_pixels: int) -> None:
+            _reply(sock, {"pixels": n_pixels})
+            channel.receive(sock)
+
+        return prepare_picture(data, self.config, self.detail, pixel_limit=self.pixel_limit, admit=admit)
+
+
+@dataclass(frozen=True, slots=True)
+class ClipJob:
+    config: MediaConfig
+    limits: ClipLimits | None
+
+    def run(self, data: bytes, sock: socket.socket) -> Clip:
+        from media.video import prepare_clip  # PyAV is large; most workers never see a video
+
+        return prepare_clip(data, self.config, self.limits)
+
+
+Job = PictureJob | ClipJob
+
+
+def main(handle: int, memory_limit: int) -> None:
+    """Serve jobs until the service closes the socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
+    lift_pillow_limit()
+    sock = socket.socket(fileno=handle)
+    _reply(sock, {"ready": True})
+    # Decoding libraries print complaints about damaged files.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
+    while True:
+        try:
+            message, file = channel.receive(sock)
+            assert file is not None
+            _serve(sock, pickle.loads(message), file)
+        except (EOFError, OSError):  # the service is gone, or does not want this answer any more
+            return
+
+
+def _serve(sock: socket.socket, job: Job, file: int) -> None:
+    try:
+        length = os.fstat(file).st_size
+        data = b""
+        if length:
+            with mmap.mmap(file, length, access=mmap.ACCESS_READ) as mapped:
+                data = bytes(mapped)
+        media = job.run(data, sock)
+        header, arrays = pack(media)
+        result = channel.shared_file(arrays)
+    except MediaError as error:
+        _reply(sock, {"error": str(error)})
+    except MemoryError:
+        _reply(sock, {"error": "the file needs too much memory to decode"})
+    except (EOFError, OSError):
+        raise
+    except Exception as error:
+        _reply(sock, {"bug": f"{type(error).__name__}: {error}"[:500]})
+    else:
+        _reply(sock, {"media": header}, result)
+        os.close(result)
+    finally:
+        os.close(file)
+
+
+def _reply(sock: socket.socket, message: dict[str, Any], handle: int | None = None) -> None:
+    channel.send(sock, json.dumps(message).encode(), handle)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
