@@ -1,0 +1,238 @@
+"""The grammar of the tools channel's calls: declared names, arguments by schema, keys in any order.
+
+    call     = <|open|>call tool="NAME" index="K"<|sep|> argument* <|close|>call<|sep|>
+    argument = <|open|>argument key="KEY" type="TYPE"<|sep|> VALUE <|close|>argument<|sep|>      (k3.md 3.1)
+
+Markers are token ids. Which keys have been written is the state of an automaton, one rule a state, so that
+every required key comes once and the order stays the model's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.xtml.grammar_regex import whole_text
+from gateway.xtml.grammar_rules import Rules, either, literal, none_of
+from gateway.xtml.grammar_schema import TYPES, Schema, Shapes, compiled
+
+MAX_STATES = 1024  # of one grammar: below half a second of compiling
+MAX_TRACKED = 10  # keys of one tool: 2**10 states
+MAX_TRACKED_OPTIONAL = 6  # up to so many keys in all, an optional one cannot come twice either
+
+_STRING_FORMATS = {
+    "date": r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$",
+    "time": r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$",
+    "date-time": r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?"
+    r"(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$",
+    "uuid": r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
+    "ipv4": r"^((25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(25[0-5]|2[0-4]\d|1?\d?\d)$",
+    "email": r"^[\w.!#$%&'*+/=?^`{|}~-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*$",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Ids of the markers, and the ids that no text holds: these and every other special token."""
+
+    open: int
+    close: int
+    sep: int
+    special: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallableTool:
+    """`path` is where the request declares it; `parameters` None: free arguments."""
+
+    path: str
+    name: str
+    parameters: dict[str, Any] | bool | None
+
+
+def escape_attribute(value: str) -> str:
+    """An attribute's value as it stands between its quotes (k3.md 2.1)."""
+    return value.replace("&", "&amp;").replace('"', "&quot;")
+
+
+def type_attribute(kind: str) -> str:
+    """What follows an argument's key, from the quote that closes it."""
+    return f'" type="{kind}"'
+
+
+def calls_grammar(tools: Sequence[CallableTool], marks: Marks, *, many: bool) -> tuple[str, tuple[str, ...]]:
+    """EBNF of one call (numbered 1), or of one or more, and what of the schemas it does not enforce."""
+    return _Writer(marks).grammar(tools, many)
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """One object schema that the arguments may follow. `extra`: schema of undeclared keys, False for none."""
+
+    properties: dict[str, Any]
+    required: tuple[str, ...]
+    extra: Any
+    path: str
+    shapes: Shapes
+
+
+class _Writer:
+    def __init__(self, marks: Marks) -> None:
+        self._rules = Rules()
+        self._loosened: dict[str, None] = {}
+        opened, closed, sep = (f"Token({i})" for i in (marks.open, marks.close, marks.sep))
+        excluded = f"ExcludeToken({', '.join(map(str, marks.special))})"
+        rule = self._rules.rule
+        self._text = self._rules.star(excluded)
+        self._some_text = rule(f"{excluded} {self._text}")
+        quote = literal('"')
+        self._begin_call = rule(f"{opened} " + literal('call tool="'))
+        index = literal('" index="')
+        self._one = rule(f'{index} "1" {quote} {sep}')
+        self._any_index = rule(f"{index} [1-9] [0-9]* {quote} {sep}")
+        self._end_call = rule(f'{closed} "call" {sep}')
+        self._begin_argument = rule(f"{opened} " + literal('argument key="'))
+        self._end_argument = rule(f'{closed} "argument" {sep}')
+        self._typed = {kind: rule(f"{literal(type_attribute(kind))} {sep}") for kind in TYPES}
+
+    def grammar(self, tools: Sequence[CallableTool], many: bool) -> tuple[str, tuple[str, ...]]:
+        variants = [self._variants(tool) for tool in tools]
+        tracked = _share_states([v for vs in variants for v in vs])
+        index = self._any_index if many else self._one
+        calls = []
+        for tool, its_variants in zip(tools, variants, strict=True):
+            bodies = [self._arguments(v, next(tracked)) for v in its_variants]
+            calls.append(f"{literal(escape_attribute(tool.name))} {index} {either(bodies)}")
+        call = self._rules.rule(f"{self._begin_call} {either(calls)}")
+        root = f"{call} {self._rules.star(call)}" if many else call
+        return self._rules.text(root), tuple(self._loosened)
+
+    def _report(self, path: str, what: str) -> None:
+        self._loosened[f"{path}: {what}"] = None
+
+    # Arguments of one call.
+
+    def _variants(self, tool: CallableTool) -> list[_Variant]:
+        path = f"{tool.path}.function.parameters"
+        shapes = Shapes(tool.parameters, self._report)
+        anything = _Variant({}, (), True, path, shapes)
+        if tool.parameters is None:
+            return [anything]
+        try:
+            objects = [s for kind, s in shapes.alternatives(tool.parameters, path) if kind == "object"]
+            if not objects or any("enum" in s for s in objects):
+                self._report(path, "not the schema of an object with properties, any arguments allowed")
+                return [anything]
+            if isinstance(tool.parameters, dict):
+                self._report_uncounted(tool.parameters, path)
+            found = []
+            for schema in objects:
+                properties, required, extra = shapes.members(schema, path)
+                found.append(_Variant(properties, tuple(required), extra, path, shapes))
+            return found
+        except RecursionError:
+            self._report(path, "nested too deeply, any arguments allowed")
+            return [anything]
+
+    def _report_uncounted(self, parameters: dict[str, Any], path: str) -> None:
+        if isinstance(parameters.get("oneOf"), list):
+            self._report(path, "oneOf enforced as anyOf")
+
+    def _arguments(self, variant: _Variant, tracked: int) -> str:
+        """The rule of all that follows a call's header: arguments, and the call's close."""
+        keys = [*variant.required, *(k for k in variant.properties if k not in variant.required)]
+        for key in variant.required[tracked:]:
+            self._report(variant.path, f"required {key!r} not enforced: only {tracked} keys are tracked")
+        written = [self._argument(key, variant) for key in keys]
+        if variant.extra is not False:
+            written.append(self._extra_argument(variant))
+        n_required = min(tracked, len(variant.required))
+        states: dict[int, str] = {}
+        for done in reversed(range(2**tracked)):  # a state refers only to states with more keys done
+            options = []
+            loops = []
+            for i, argument in enumerate(written):
+                if i >= tracked:
+                    loops.append(argument)
+                elif not done >> i & 1:
+                    options.append(f"{argument} {states[done | 1 << i]}")
+            may_end = all(done >> i & 1 for i in range(n_required))
+            body = [self._end_call] if may_end else []
+            if loops:
+                loop = self._rules.star(f"{self._begin_argument} {either(loops)}")
+                if options:
+                    body.append(f"{self._begin_argument} {either(options)}")
+                states[done] = self._rules.rule(f"{loop} {either(body)}")
+            else:
+                if options:
+                    body.append(f"{self._begin_argument} {either(options)}")
+                states[done] = self._rules.rule(" | ".join(body))
+        return states[0]
+
+    def _argument(self, key: str, variant: _Variant) -> str:
+        path = f"{variant.path}.properties.{key}"
+        values = self._values(variant.properties[key], path, variant.shapes)
+        return self._rules.rule(f"{literal(escape_attribute(key))} {values}")
+
+    def _extra_argument(self, variant: _Variant) -> str:
+        """An argument whose key the schema does not declare."""
+        escapes = {"&amp;": "\\x26", "&quot;": "\\x22"}
+        unit = self._rules.rule(" | ".join(["[^\\x26\\x22]", *map(literal, escapes)]))
+        declared = [tuple(escape_attribute(c) for c in key) for key in variant.properties]
+        key = none_of(declared, unit, escapes, self._rules)
+        values = self._values(variant.extra, f"{variant.path}.additionalProperties", variant.shapes)
+        return self._rules.rule(f"{key} {values}")
+
+    # The value of one argument, from its type attribute on.
+
+    def _values(self, node: Any, path: str, shapes: Shapes) -> str:
+        options: dict[str, None] = {}
+        for kind, schema in shapes.alternatives(node, path):
+            value = self._text_value(schema, path, shapes) if kind == "string" else None
+            value = value or self._json_value(kind, schema, path, shapes)
+            options[f"{self._typed[kind]} {value} {self._end_argument}"] = None
+        if isinstance(node, dict) and isinstance(node.get("oneOf"), list) and len(node["oneOf"]) > 1:
+            self._report(path, "oneOf enforced as anyOf")
+        return self._rules.rule(" | ".join(options))
+
+    def _json_value(self, kind: str, schema: Schema, path: str, shapes: Shapes) -> str:
+        grammar = compiled(shapes.json_of_type(kind, schema, path))
+        assert grammar is not None, "Shapes gives what compiles"
+        return self._rules.embed(grammar)
+
+    def _text_value(self, schema: Schema, path: str, shapes: Shapes) -> str:
+        """A string is raw text on the wire."""
+        if "enum" in schema:
+            texts = [t for t in schema["enum"] if t.isascii() or t == t.encode("utf-8", "ignore").decode()]
+            return self._rules.rule(" | ".join(map(literal, texts))) if texts else self._text
+        if schema.get("minLength") == 1 and not {"maxLength", "pattern"} & set(schema):
+            return self._some_text
+        if (regex := shapes.text_pattern(schema, path, in_json=False)) is not None:
+            return self._regex(regex)
+        if (pattern := _STRING_FORMATS.get(str(schema.get("format")))) is not None:
+            return self._regex(whole_text(pattern, in_json=False))
+        if "format" in schema:
+            self._report(path, f"format {schema['format']!r} not enforced")
+        return self._text
+
+    def _regex(self, regex: str) -> str:
+        return self._rules.rule(f"Regex({literal(regex)})")
+
+
+def _share_states(variants: Sequence[_Variant]) -> Iterator[int]:
+    """How many keys (required ones first) each variant keeps track of, within MAX_STATES for all together.
+
+    The cheap ones get all their required keys first; optional keys follow where few are declared.
+    """
+    tracked = [0] * len(variants)
+    left = MAX_STATES - len(variants)
+    wishes = [(min(len(v.required), MAX_TRACKED), i) for i, v in enumerate(variants)]
+    wishes = sorted(wishes) + sorted(
+        (len(v.properties), i) for i, v in enumerate(variants) if len(v.properties) <= MAX_TRACKED_OPTIONAL
+    )
+    for wish, i in wishes:
+        while tracked[i] < wish and 2 ** tracked[i] <= left:
+            left -= 2 ** tracked[i]
+            tracked[i] += 1
+    return iter(tracked)

@@ -1,0 +1,94 @@
+"""An EBNF grammar written rule by rule, equal rules once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# What may hold a rule's name besides names: strings, classes, counts. Only names change when rules move.
+_PIECES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\{[^}]*\}|[A-Za-z_][A-Za-z0-9_]*')
+_BUILT_IN = {"Regex", "Token", "ExcludeToken"}
+
+
+class Rules:
+    """Rules of one grammar in xgrammar's EBNF; a body that was seen before is the same rule."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._lines: list[str] = []
+
+    def rule(self, body: str) -> str:
+        """The name of the rule with this body."""
+        if body not in self._names:
+            name = self._names[body] = f"r{len(self._names)}"
+            self._lines.append(f"{name} ::= {body}")
+        return self._names[body]
+
+    def star(self, body: str) -> str:
+        """The name of a rule for any number of `body`."""
+        key = f"{body} *"
+        if key not in self._names:
+            name = self._names[key] = f"r{len(self._names)}"
+            self._lines.append(f'{name} ::= "" | {body} {name}')
+        return self._names[key]
+
+    def embed(self, grammar: str) -> str:
+        """Take over the rules of another grammar; gives the new name of its `root`."""
+        if grammar not in self._names:
+            prefix = self._names[grammar] = f"g{len(self._names)}_root"
+            prefix = prefix.removesuffix("root")
+            self._lines.append(_PIECES.sub(lambda m: _moved(m[0], prefix), grammar).strip())
+        return self._names[grammar]
+
+    def text(self, root: str) -> str:
+        """The grammar, beginning at the rule `root`."""
+        return "\n".join([*self._lines, f"root ::= {root}"])
+
+
+def _moved(piece: str, prefix: str) -> str:
+    is_name = (piece[0].isalpha() or piece[0] == "_") and piece not in _BUILT_IN
+    return prefix + piece if is_name else piece
+
+
+def escaped(char: str) -> str:
+    """A character by its code, as strings and classes of EBNF take it."""
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def literal(text: str) -> str:
+    """A string literal of EBNF."""
+    plain = set(map(chr, range(0x20, 0x7F))) - {'"', "\\"}
+    return '"' + "".join(c if c in plain else escaped(c) for c in text) + '"'
+
+
+def either(options: Iterable[str]) -> str:
+    """A choice, in brackets."""
+    return "(" + " | ".join(options) + ")"
+
+
+def none_of(texts: Iterable[tuple[str, ...]], unit: str, escapes: dict[str, str], rules: Rules) -> str:
+    """A rule for one or more units of text that is none of `texts`, each a tuple of units.
+
+    A unit is a character, or one of `escapes` (unit -> what stands for a set of characters that a class
+    excludes); `unit` is the EBNF of any unit. Used for the keys that a schema does not declare.
+    """
+    tree: dict = {}
+    for text in texts:
+        at = tree
+        for piece in text:
+            at = at.setdefault(piece, {})
+        at[""] = {}
+    anything = rules.star(unit)
+
+    def build(node: dict, first: bool) -> str:
+        children = {piece: child for piece, child in node.items() if piece}
+        options = [] if first or "" in node else ['""']
+        options += [f"{literal(piece)} {build(child, False)}" for piece, child in children.items()]
+        taken = "".join(escaped(piece) for piece in children if len(piece) == 1)
+        excluded = "".join(escapes.values())
+        options.append(f"[^{excluded}{taken}] {anything}")
+        options += [f"{literal(e)} {anything}" for e in escapes if e not in children]
+        return rules.rule(" | ".join(options))
+
+    return build(tree, True)
