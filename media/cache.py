@@ -64,7 +64,7 @@ class DiskCache:
             with path.open("rb") as file:
                 header = json.loads(file.readline(64 * 1024 * 1024))
                 values = np.fromfile(file, np.uint8)
-            if zlib.crc32(values) != header["crc32"]:
+            if zlib.crc32(values.data) != header["crc32"]:
                 raise ValueError("checksum")
             values.flags.writeable = False
             media = unpack(header["media"], values)
@@ -81,7 +81,7 @@ class DiskCache:
         header, arrays = pack(media)
         checksum = 0
         for values in arrays:
-            checksum = zlib.crc32(values, checksum)
+            checksum = zlib.crc32(values.data, checksum)
         path = self._path(key)
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -89,7 +89,7 @@ class DiskCache:
                 try:
                     file.write(json.dumps({"crc32": checksum, "media": header}).encode() + b"\n")
                     for values in arrays:
-                        file.write(memoryview(values).cast("B"))
+                        file.write(values.data.cast("B"))
                     os.replace(file.name, path)
                 except BaseException:
                     os.unlink(file.name)

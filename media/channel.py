@@ -64,7 +64,7 @@ def shared_file(parts: Iterable[bytes | NDArray[np.uint8]]) -> int:
             handle = os.dup(file.fileno())
     try:
         for part in parts:
-            view = memoryview(part).cast("B")
+            view = memoryview(part) if isinstance(part, bytes) else part.data.cast("B")
             while view:
                 view = view[os.write(handle, view) :]
     except BaseException:

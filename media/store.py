@@ -177,12 +177,11 @@ class MediaLibrary:
                 return found
         job: Job
         if kind == "image":
-            job, seconds = (
-                PictureJob(self.config, detail, self.limits.pixel_limit),
-                self.limits.picture_seconds,
-            )
+            job = PictureJob(self.config, detail, self.limits.pixel_limit)
+            seconds = self.limits.picture_seconds
         else:
-            job, seconds = ClipJob(self.config, self.limits.clip), self.limits.clip_seconds
+            job = ClipJob(self.config, self.limits.clip)
+            seconds = self.limits.clip_seconds
         try:
             media = self._salted(await self._pool.run(job, data, seconds), digest, detail, salt)
         except Exception:
