@@ -47,7 +47,10 @@ def check_model(model: str) -> Path | None:
 
 
 def check_memory(folder: Path, kv_cache_bytes: int, overhead_bytes: int, bytes_per_weight: int) -> None:
-    """Weights (stored in 2 bytes each), cache and processes must fit into free memory. Raises EngineStartError."""
+    """Weights (stored in 2 bytes each), cache and processes must fit into free memory.
+
+    Raises EngineStartError.
+    """
     stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     needed = stored * bytes_per_weight // 2 + kv_cache_bytes + overhead_bytes
     free = available_memory()
@@ -59,7 +62,7 @@ def check_memory(folder: Path, kv_cache_bytes: int, overhead_bytes: int, bytes_p
 
 
 def available_memory() -> int | None:
-    """Bytes that this process may still take: of the machine, and of its control group. None where unknown."""
+    """Bytes that may still be taken, of the machine and of the control group; None where unknown."""
     limits = []
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())

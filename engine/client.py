@@ -47,8 +47,7 @@ class Engine:
     """One running engine. Create it with `await Engine.start(...)`."""
 
     def __init__(self, llm: AsyncLLM, info: EngineInfo) -> None:
-        self._llm = llm
-        self._closing = False
+        self._running: AsyncLLM | None = llm
         self.info = info
 
     @classmethod
@@ -61,8 +60,8 @@ class Engine:
     ) -> Engine:
         """Start the engine's processes and load the model; the event loop stays free meanwhile.
 
-        `overrides` are fields of vLLM's AsyncEngineArgs. `progress` is called with the name of each phase, from
-        the event loop's thread. Raises EngineStartError.
+        `overrides` are fields of vLLM's AsyncEngineArgs. `progress` is called with the name of each phase,
+        in the event loop's thread. Raises EngineStartError.
         """
         loop = asyncio.get_running_loop()
 
@@ -103,7 +102,8 @@ class Engine:
 
     async def abort(self, request_id: str) -> None:
         """Stop a request and free what it holds; unknown and finished ones are ignored."""
-        await self._llm.abort(request_id)
+        if self._running is not None:
+            await self._running.abort(request_id)
 
     async def check_health(self) -> None:
         """Raises EngineDead."""
@@ -112,11 +112,12 @@ class Engine:
 
     @property
     def is_dead(self) -> bool:
-        return self._llm.errored
+        """Whether the engine is gone, by itself or by `shutdown`."""
+        return self._running is None or self._running.errored
 
     async def wait_dead(self) -> None:
-        """Return when the engine has died; never after `shutdown`."""
-        while not self.is_dead or self._closing:
+        """Return when the engine is gone."""
+        while not self.is_dead:  # noqa: ASYNC110 - vLLM's monitor thread sets a flag, no event
             await asyncio.sleep(_DEATH_POLL_SECONDS)
 
     @property
@@ -133,18 +134,34 @@ class Engine:
         await self._llm.reset_mm_cache()
         await self._llm.reset_encoder_cache()
 
-    async def collective_rpc(
-        self, method: str, args: tuple[Any, ...] = (), timeout: float | None = None
-    ) -> list[Any]:
+    async def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         """Call a method by name on every worker; see `engine.worker`."""
-        return await self._llm.collective_rpc(method, timeout=timeout, args=args)
+        return await self._llm.collective_rpc(method, args=args)
+
+    async def patch_reports(self) -> list[dict[str, Any]]:
+        """What became of the engine patches in each worker (`patches.Report.to_json`)."""
+        return await self.collective_rpc("k3_patch_report")
 
     async def shutdown(self) -> None:
         """End the engine's processes; running requests end with EngineDead. Safe to call again."""
-        if self._closing:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        llm, self._running = self._running, None
+        if llm is None:
             return
-        self._closing = True
-        await asyncio.to_thread(self._llm.shutdown, _SHUTDOWN_SECONDS)
+        # Left alone, vLLM's output task would take the closed sockets for a crash and log it as one.
+        llm.output_processor.propagate_error(EngineDeadError())
+        if llm.output_handler is not None:
+            llm.output_handler.cancel()
+        await asyncio.to_thread(llm.shutdown, _SHUTDOWN_SECONDS)
+        # Its finalizer shuts down once more, which fails when the interpreter is already being torn down.
+        llm.shutdown = lambda timeout=None: None  # type: ignore[method-assign]
+
+    @property
+    def _llm(self) -> AsyncLLM:
+        if self._running is None:
+            raise EngineDead("the engine has been shut down")
+        return self._running
 
     async def _steps(
         self, prompt: EnginePrompt, sampling: Sampling, params: Any, request_id: str, resend: bool
@@ -210,14 +227,14 @@ class Engine:
             raise EngineRejected("the prompt is empty")
         if len(prompt.ids) >= limit:
             raise EngineRejected(
-                f"the prompt has {len(prompt.ids)} tokens; the context holds {limit}, and at least one must be "
-                "left for the completion"
+                f"the prompt has {len(prompt.ids)} tokens; the context holds {limit}, of which at least one "
+                "must be left for the completion"
             )
 
     async def _check_plugins(self) -> None:
         """A worker without the plugin would run stock code: unpatched on a GPU."""
-        for rank, state in enumerate(await self.collective_rpc("k3_plugin_report")):
-            if not state["registered"]:
+        for rank, registered in enumerate(await self.collective_rpc("k3_plugin_registered")):
+            if not registered:
                 raise EngineStartError(
                     f"the plugin did not load in engine worker {rank}",
                     "Start all workers from the environment that k3-gateway is installed in",
@@ -240,6 +257,7 @@ def _launch(profile: Profile, model: str, overrides: Mapping[str, Any], report: 
     environment = {**COMMON_ENVIRONMENT, **profile.environment}
     if folder is not None:
         environment["HF_HUB_OFFLINE"] = "1"
+    os.environ["K3_MODEL"] = model  # the engine patches look at the checkpoint's quantisation
     for name, value in environment.items():
         os.environ.setdefault(name, value)
     if folder is not None and profile.host_memory:

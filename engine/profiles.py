@@ -1,4 +1,4 @@
-"""Named ways to launch the engine: vLLM's arguments and environment, where they come from and what they cost."""
+"""Named ways to launch the engine: vLLM's arguments and environment, their source and their cost."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ CPU_MINI = Profile(
     needs="2 cores, 3 GiB of memory, no GPU",
     memory=(
         "A cache block is 128 tokens of two layers (the 6 layers form 3 groups of 2): an MLA layer keeps "
-        "128 x 576 x 4 B = 288 KiB per block, and a KDA layer's state (4 heads x 64 x 64 x 4 B = 64 KiB, plus "
-        "9 KiB of convolution) is padded to the same, so a block is 576 KiB. 320 MiB hold 568 blocks. A prompt of "
-        "32768 tokens takes 256 blocks of MLA; every 128 tokens of prefill also leave a state per KDA group (2 "
-        "blocks), which stays until the room is needed."
+        "128 x 576 x 4 B = 288 KiB per block, and a KDA layer's state (4 heads x 64 x 64 x 4 B = 64 KiB, "
+        "plus 9 KiB of convolution) is padded to the same, so a block is 576 KiB and 320 MiB hold 568 of "
+        "them. A prompt of 32768 tokens takes 256 blocks of MLA; each step of prefill also leaves a state "
+        "per KDA group, which stays until the room is needed."
     ),
     source="spec cpu-k3.md, settings",
     arguments={
@@ -114,6 +114,9 @@ CPU_MINI = Profile(
         # Compiling for the first logprobs takes 5 to 19 s and gains nothing at this size.
         "TORCHDYNAMO_DISABLE": "1",
         "VLLM_USE_V2_MODEL_RUNNER": "0",
+        # Read by the engine's process. Its operations are tiny: two threads gain nothing, and when another
+        # program wants a core, each waits for the other at every operation (seen: 20 s instead of 0.5 s).
+        "OMP_NUM_THREADS": "1",
     },
     host_memory=2 * _GIB,
 )

@@ -37,7 +37,7 @@ def kwargs_item(item: MediaItem) -> MultiModalKwargsItem:
 
 
 def engine_input(prompt: EnginePrompt, items: Sequence[MultiModalKwargsItem | None]) -> Any:
-    """`items[i]` is the data of `prompt.media[i]`, or None where the engine has it cached under its identity."""
+    """`items[i]` is the data of `prompt.media[i]`, None where the engine has it under its identity."""
     ids = list(prompt.ids)
     if not prompt.media:
         return tokens_input(ids, cache_salt=prompt.cache_salt)

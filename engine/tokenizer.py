@@ -32,7 +32,7 @@ def byte_level_alphabet() -> list[str]:
 class K3Tokenizer:
     """vLLM's `TokenizerLike` over `Vocab`, as far as vLLM uses it. Immutable."""
 
-    # Tells xgrammar that this is a tiktoken vocabulary; it finds out for itself that it is spelled byte-level.
+    # Tells xgrammar that this is a tiktoken vocabulary; it finds the byte-level spelling by itself.
     vocab_files_names = {"vocab_file": RANK_FILE}  # noqa: RUF012
     is_fast = True
     truncation_side = "left"
@@ -160,4 +160,4 @@ def register_tokenizer() -> None:
 
     if TOKENIZER_MODE not in TokenizerRegistry.tokenizers:
         TokenizerRegistry.register(TOKENIZER_MODE, "engine.tokenizer", "K3Tokenizer")
-        RENDERER_REGISTRY.register(TOKENIZER_MODE, "vllm.renderers.kimi_k3", "KimiK3Renderer")
+        RENDERER_REGISTRY.register(TOKENIZER_MODE, "engine.renderer", "IdleRenderer")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from engine import plugin
+from patches.worker import PatchReport
 
 
-class WorkerExtension:
-    def k3_plugin_report(self) -> dict[str, Any]:
-        """`engine.plugin.report()` of this worker."""
-        return plugin.report()
+class WorkerExtension(PatchReport):
+    def k3_plugin_registered(self) -> bool:
+        """Whether the plugin ran in this worker."""
+        return plugin.is_registered()

@@ -21,10 +21,10 @@ def attention_residual(
 ) -> torch.Tensor:
     """Mix the running sum and the stored block outputs into a sub-layer's input.
 
-    prefix: (n, hidden), the running sum; `delta`, when given, is added to it in place (the caller keeps using
-    it). blocks: (n, n_blocks, hidden), of which the first `num_blocks` are valid; the updated sum is written to
-    `block_write_idx` when that is not negative. Signature and effects are those of vLLM's `attn_res` kernel.
-    Returns (n, hidden), normalised with `output_norm_weight` when given.
+    prefix: (n, hidden), the running sum; `delta`, when given, is added to it in place (the caller keeps
+    using it). blocks: (n, n_blocks, hidden), of which the first `num_blocks` are valid; the updated sum is
+    written to `block_write_idx` when that is not negative. Signature and effects are those of vLLM's
+    `attn_res` kernel. Returns (n, hidden), normalised with `output_norm_weight` when given.
     """
     if quant_dtype is not None:
         raise NotImplementedError("quantised attention residuals are not supported on CPU")

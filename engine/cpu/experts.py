@@ -10,7 +10,10 @@ from vllm.model_executor.layers.fused_moe.oracle import unquantized
 
 
 def situ(gate_up: torch.Tensor, beta: float, linear_beta: float | None) -> torch.Tensor:
-    """beta * tanh(gate / beta) * sigmoid(gate) * up, `up` clipped softly at linear_beta. (n, 2d) -> (n, d) fp32."""
+    """beta * tanh(gate / beta) * sigmoid(gate) * up, `up` softly clipped at linear_beta.
+
+    (n, 2d) -> (n, d) fp32.
+    """
     gate, up = gate_up.float().chunk(2, dim=-1)
     gate = beta * torch.tanh(gate / beta) * torch.sigmoid(gate)
     if linear_beta is not None:

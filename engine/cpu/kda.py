@@ -51,7 +51,9 @@ def delta_rule_step(
     beta: torch.Tensor,
     state: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One token of each of n sequences. All fp32: q, k, g (n, H, K); v (n, H, V); beta (n, H); state (n, H, V, K).
+    """One token of each of n sequences. All fp32.
+
+    q, k, g: (n, H, K); v: (n, H, V); beta: (n, H); state: (n, H, V, K).
 
     Returns the output (n, H, V) and the new state.
     """
@@ -168,7 +170,7 @@ class CPUKimiDeltaAttention(KimiK3DeltaAttention):
         return self.conv1d.weight.squeeze(1)
 
     def _heads(self, qkv: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-        """(n, 3 * H * D) fp32 -> q, k, v of (n, H, D) fp32, rounded once to the model's type as the kernels do."""
+        """(n, 3 * H * D) fp32 -> q, k, v of (n, H, D) fp32, rounded to the model's type as kernels do."""
         qkv = qkv.to(dtype).float().view(len(qkv), 3, self.local_num_heads, self.head_dim)
         q, k, v = qkv.unbind(1)
         return unit_length(q) * self.head_dim**-0.5, unit_length(k), v
