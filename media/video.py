@@ -67,6 +67,31 @@ def prepare_clip(
     on_progress: called with (frames done, frames in all) after each sampled frame
     Raises MediaError for whatever cannot be used, and for what is beyond the limits.
     """
+    plan = plan_clip(data, config, limits)
+    with opened(data, plan.kind, max_pixels=(limits or ClipLimits()).frame_pixels) as container:
+        return _prepare(container, plan, hashlib.sha256(data).hexdigest(), config, on_progress)
+
+
+def chunk_identity(file_sha256: str, config: MediaConfig, index: int, salt: str = "") -> str:
+    """The media identity (hex sha256) of a clip's chunk `index`; `salt` separates tenants."""
+    text = f"clip\0{file_sha256}\0{config.version}\0{index}\0{salt}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ClipPlan:
+    """What is known of a clip before any of it is decoded."""
+
+    kind: Kind
+    timeline: Timeline
+    sampling: Sampling
+    notes: tuple[str, ...]
+
+
+def plan_clip(
+    data: bytes, config: MediaConfig = K3_MEDIA_CONFIG, limits: ClipLimits | None = None
+) -> ClipPlan:
+    """Find the frames to take, and refuse what is beyond the limits. Raises MediaError."""
     limits = limits or ClipLimits()
     if not data:
         raise MediaError("the clip is empty: received 0 bytes")
@@ -78,26 +103,6 @@ def prepare_clip(
     kind = container_kind(data)
     if kind == "mp4":
         check_mp4(data, max_frames=limits.n_frames)
-    plan = _plan(data, kind, config, limits)
-    with opened(data, kind, max_pixels=limits.frame_pixels) as container:
-        return _prepare(container, plan, hashlib.sha256(data).hexdigest(), config, on_progress)
-
-
-def chunk_identity(file_sha256: str, config: MediaConfig, index: int, salt: str = "") -> str:
-    """The media identity (hex sha256) of a clip's chunk `index`; `salt` separates tenants."""
-    text = f"clip\0{file_sha256}\0{config.version}\0{index}\0{salt}"
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    timeline: Timeline
-    sampling: Sampling
-    notes: tuple[str, ...]
-
-
-def _plan(data: bytes, kind: Kind, config: MediaConfig, limits: ClipLimits) -> _Plan:
-    """All that can be known, and refused, without decoding."""
     with opened(data, kind, max_pixels=limits.frame_pixels) as container:
         stream = video_stream(container)
         declared = declared_duration(container, stream)
@@ -110,7 +115,7 @@ def _plan(data: bytes, kind: Kind, config: MediaConfig, limits: ClipLimits) -> _
         sampling = _sample(timeline, config)
         shown = shown_size(stream.width, stream.height, stream.sample_aspect_ratio)
         _check_tokens(shown, len(sampling), timeline.duration, config, limits)
-        return _Plan(timeline, sampling, _notes(container))
+        return ClipPlan(kind, timeline, sampling, _notes(container))
 
 
 def _sample(timeline: Timeline, config: MediaConfig) -> Sampling:
@@ -142,18 +147,23 @@ def _cut(seconds: float) -> str:
 
 
 def _check_pixels(stream: VideoStream, n_frames: int, limits: ClipLimits) -> None:
-    frame_pixels = stream.width * stream.height
+    size, frame_pixels = f"{stream.width}x{stream.height}", stream.width * stream.height
     if frame_pixels > limits.frame_pixels:
         raise MediaError(
-            f"the clip's frames have {stream.width}x{stream.height} pixels, more than the limit of "
-            f"{limits.frame_pixels:,}; scale it down, e.g. `ffmpeg -i clip.mp4 -vf scale=-2:1080 small.mp4`"
+            f"the clip's frames have {size} pixels, more than the limit of {limits.frame_pixels:,}; "
+            f"{_scale_down(stream.height, limits.frame_pixels / frame_pixels)}"
         )
     if frame_pixels * n_frames > limits.total_pixels:
         raise MediaError(
-            f"the clip has {n_frames:,} frames of {stream.width}x{stream.height} pixels, together more than "
-            f"the limit of {limits.total_pixels:,} pixels; scale it down or take fewer frames, e.g. "
-            "`ffmpeg -i clip.mp4 -vf scale=-2:1080 -r 30 small.mp4`"
+            f"the clip has {n_frames:,} frames of {size} pixels, together more than the limit of "
+            f"{limits.total_pixels:,}; "
+            f"{_scale_down(stream.height, limits.total_pixels / (frame_pixels * n_frames))}"
         )
+
+
+def _scale_down(height: int, share: float) -> str:
+    lower = max(int(height * share**0.5) // 2 * 2, 2)
+    return f"scale it down, e.g. `ffmpeg -i clip.mp4 -vf scale=-2:{lower} small.mp4`"
 
 
 def _check_tokens(
@@ -189,7 +199,7 @@ def _frame_size(shown: tuple[int, int], n_sampled: int, config: MediaConfig) -> 
 
 def _prepare(
     container: InputContainer,
-    plan: _Plan,
+    plan: ClipPlan,
     file_sha256: str,
     config: MediaConfig,
     on_progress: Progress | None,
@@ -213,9 +223,10 @@ def _prepare(
         n_damaged += wanted.is_damaged
         if on_progress is not None:
             on_progress(wanted.place + 1, n_sampled)
-    if display is None or size is None or n_damaged > n_sampled * _MAX_DAMAGED:
-        lost = n_damaged if display else n_sampled
-        raise MediaError(f"the clip is damaged: {lost} of its {n_sampled} sampled frames cannot be decoded")
+    if display is None or size is None:
+        raise MediaError("the clip is damaged: none of its frames can be decoded")
+    if n_damaged > n_sampled * _MAX_DAMAGED:
+        raise MediaError(f"the clip is damaged: {n_damaged} of its {n_sampled} sampled frames are broken")
     notes = plan.notes
     if n_damaged:
         notes += (f"{n_damaged} of {n_sampled} sampled frames are damaged",)

@@ -145,6 +145,22 @@ def frame_times(path: Path) -> list[float]:
     return [time - times[0] for time in times]
 
 
+@needs_ffmpeg()
+def test_frames_that_vp8_keeps_hidden_are_not_counted(tmp_path):
+    """Two passes of the encoder leave frames in the file that are only referred to."""
+    raw, path = tmp_path / "raw.mkv", tmp_path / "clip.webm"
+    raw.write_bytes(numbered_clip(90, container="matroska", codec="ffv1", pixel_format="bgr0"))
+    encode = ["-i", raw, "-c:v", "libvpx", "-auto-alt-ref", "1", "-lag-in-frames", "25", "-b:v", "300k"]
+    encode += ["-pix_fmt", "yuv420p", "-passlogfile", tmp_path / "log"]
+    ffmpeg(*encode, "-pass", "1", "-f", "null", "-")
+    ffmpeg(*encode, "-pass", "2", path)
+    with av.open(io.BytesIO(path.read_bytes())) as container:
+        n_packets = sum(1 for packet in container.demux(video=0) if packet.size)
+    prepared = prepare_clip(path.read_bytes())
+    assert n_packets > 90
+    assert prepared_numbers(prepared) == [round(i * 89 / 23) for i in range(24)]
+
+
 SOURCES = {
     "constant": (["-r", "30"], []),
     "film": (["-r", "24000/1001"], []),
