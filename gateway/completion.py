@@ -117,7 +117,8 @@ class Completions:
         conversation = prepared.rendered.conversation
         return Decoder(
             self.renderer.vocab,
-            start=prepared.rendered.prompt.start,
+            thinking=conversation.thinking,
+            start=conversation.open_channel,
             tools=conversation.declared_tools,
             tool_choice=conversation.tool_choice,
             stop=request.stop_strings,

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from media.store import MediaLibrary
-
 from engine.types import EnginePrompt, PlacedMedia
 from gateway.errors import bad_request
 from gateway.schema.chat import WITHOUT_EFFECT, ChatRequest
@@ -26,6 +24,7 @@ from gateway.xtml import (
     encode,
     from_request,
 )
+from media.store import MediaLibrary
 from media.types import Clip, MediaError, MediaItem, Picture
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fastapi import Request
-from media.store import MediaLibrary
 
 from engine.types import EngineClient
 from gateway.admission import Admission
@@ -21,6 +20,7 @@ from gateway.errors import ApiError
 from gateway.rendering import Renderer
 from gateway.settings import Settings
 from gateway.xtml import Vocab
+from media.store import MediaLibrary
 
 log = logging.getLogger(__name__)
 

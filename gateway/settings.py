@@ -81,7 +81,7 @@ class Settings(BaseSettings):
         [], description="Folders that file:// URLs may point into; none if empty."
     )
     media_cache_bytes: int = Field(
-        2048 * MEBIBYTE, ge=0, description="Memory for prepared pictures and clips, in bytes."
+        1024 * MEBIBYTE, ge=0, description="Memory for prepared pictures and clips, in bytes."
     )
     media_cache_folder: Path | None = Field(
         None, description="Folder that keeps prepared pictures and clips over restarts; none if unset."

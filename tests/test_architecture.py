@@ -67,7 +67,14 @@ def test_only_the_app_imports_the_routers() -> None:
 
 
 def test_the_gateway_reaches_the_model_only_through_the_client() -> None:
-    allowed = ("engine.client", "engine.types", "engine.checkpoint", "engine.profiles", "engine.mini.build")
+    allowed = (
+        "engine.client",
+        "engine.types",
+        "engine.checkpoint",
+        "engine.errors",
+        "engine.profiles",
+        "engine.mini.build",
+    )
     wrong = [
         f"{name} imports {imported}"
         for name, path in modules("gateway")

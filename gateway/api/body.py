@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from fastapi import Request
@@ -16,6 +17,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 # Above this many bytes parsing is slow enough to be felt by other requests.
 _PARSE_ASIDE = 1024 * 1024
+_DRAIN_BYTES = 64 * 1024 * 1024
+_DRAIN_SECONDS = 3.0
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -25,20 +28,39 @@ async def read_body(request: Request, limit: int) -> bytes:
         ApiError: 413, the body is larger than `limit` bytes, by its Content-Length or while it is read.
         ClientDisconnected: the client went away while sending.
     """
+    stream = request.stream()
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
+        await _drain(stream)
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
     try:
-        async for chunk in request.stream():
+        async for chunk in stream:
             size += len(chunk)
             if size > limit:
+                await _drain(stream)
                 raise _too_large(limit)
             chunks.append(chunk)
     except ClientDisconnect:
         raise ClientDisconnected from None
     return b"".join(chunks)
+
+
+async def _drain(stream: AsyncIterator[bytes]) -> None:
+    """Read on for a moment, keeping nothing.
+
+    Closing a connection on which data still arrives resets it, and the client would never see the answer.
+    """
+    left = _DRAIN_BYTES
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for chunk in stream:
+                left -= len(chunk)
+                if left < 0:
+                    return
+    except TimeoutError:
+        pass
 
 
 async def read_json(request: Request, model: type[Model], limit: int) -> Model:

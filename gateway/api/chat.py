@@ -21,7 +21,7 @@ from gateway.completion import Completions, Counts, Prepared, Progress
 from gateway.errors import ApiError, bad_request
 from gateway.schema.chat import ChatRequest
 from gateway.service import Service, service_of
-from gateway.xtml import Event, fold
+from gateway.xtml import Event, ReasoningClosed, fold
 
 router = APIRouter(tags=["chat"])
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ async def _chunks(
         for index in range(n_open):
             yield frame(replies.opening(index))
         async for step in progress:
-            said_something = said_something or bool(step.events)
+            said_something = said_something or any(map(_says_something, step.events))
             for chunk in replies.chunks(step):
                 yield frame(chunk)
             if step.finish_reason:
@@ -159,6 +159,10 @@ async def _chunks(
     if options and options.include_usage:
         yield sse(replies.usage_chunk(counts))
     yield DONE
+
+
+def _says_something(event: Event) -> bool:
+    return not isinstance(event, ReasoningClosed)
 
 
 def _api_error(error: EngineError) -> ApiError:

@@ -21,6 +21,7 @@ from gateway.xtml import (
     Event,
     Reasoning,
     ReasoningClosed,
+    ReasoningWasContent,
     Reply,
     Unparsed,
 )
@@ -131,7 +132,7 @@ class Replies:
 
     def _delta(self, event: Event) -> Json | None:
         match event:
-            case Content(text):
+            case Content(text) | ReasoningWasContent(text):
                 return {"content": text}
             case Reasoning(text):
                 return self._reasoning(text)

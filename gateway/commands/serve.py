@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 import uvicorn
 
-from engine.checkpoint import CheckpointError, locate
+from engine.checkpoint import locate
+from engine.errors import EngineStartError
 from gateway.settings import Settings, SettingsError, load_settings
 
 
@@ -59,7 +60,7 @@ def serve(
             engine_args=_engine_args(engine_arg) or None,
         )
         run(settings)
-    except (SettingsError, StartError, CheckpointError) as error:
+    except (SettingsError, StartError, EngineStartError) as error:
         typer.echo(f"k3 serve: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -69,7 +70,7 @@ def run(settings: Settings) -> None:
 
     Raises:
         StartError: the port is taken, the engine could not start, or it died later.
-        CheckpointError: there is no K3 checkpoint where `model` points.
+        EngineStartError: there is no K3 checkpoint where `model` points.
     """
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -33,6 +33,7 @@ from gateway.xtml.events import (
     Unparsed,
     fold,
 )
+from gateway.xtml.grammar import Grammar, structural_tag
 from gateway.xtml.ids import CallIds, opaque_call_id
 from gateway.xtml.render_cache import RenderCache
 from gateway.xtml.request import from_request
@@ -50,6 +51,7 @@ __all__ = [
     "ConversationError",
     "Decoder",
     "Event",
+    "Grammar",
     "MediaPart",
     "MediaPrompt",
     "MediaSlot",
@@ -73,4 +75,5 @@ __all__ = [
     "fold",
     "from_request",
     "opaque_call_id",
+    "structural_tag",
 ]

@@ -93,6 +93,14 @@ class Conversation:
         return bool(self.messages) and self.messages[-1].partial
 
     @property
+    def open_channel(self) -> Literal["think", "response"]:
+        """The channel that the prompt ends in and the completion goes on in (2.12, 2.15)."""
+        if not self.partial:
+            return "think" if self.thinking else "response"
+        last = self.messages[-1]
+        return "think" if self.thinking and last.reasoning and not any(last.parts) else "response"
+
+    @property
     def media(self) -> tuple[MediaPart, ...]:
         """All pictures and clips in the order of messages and parts.
 

@@ -1,0 +1,45 @@
+"""Puts the service together from its settings: vocabulary, media, engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.client import Engine
+from engine.errors import EngineStartError
+from engine.profiles import get_profile
+from gateway.service import Report, ServedEngine, Service
+from gateway.settings import Settings
+from gateway.xtml import Vocab, VocabError
+from media.config import MediaConfig
+from media.fetch import Fetcher, FetchPolicy
+from media.store import MediaLibrary, MediaLimits
+
+
+def build_service(settings: Settings, folder: Path, on_failure: Callable[[Exception], None]) -> Service:
+    """The service for the checkpoint whose small files are in `folder`; its engine is not started yet.
+
+    Raises:
+        EngineStartError: unknown profile, or the checkpoint's tokenizer cannot be read.
+    """
+    profile = get_profile(settings.profile)
+    try:
+        vocab = Vocab.load(folder)
+    except VocabError as error:
+        raise EngineStartError(str(error), "Download the checkpoint's tokenizer files again") from None
+
+    async def start(report: Report) -> ServedEngine:
+        # The mini checkpoint has no name on the Hub; all others are the engine's to find.
+        model = settings.model or folder
+        return await Engine.start(profile, model, settings.engine_args, report)
+
+    return Service(settings, folder, vocab, media_library(settings, folder), start, on_failure)
+
+
+def media_library(settings: Settings, folder: Path) -> MediaLibrary:
+    """Pictures and clips as the checkpoint in `folder` wants them, within the settings' limits."""
+    policy = FetchPolicy(
+        allow=tuple(settings.media_allowed_hosts), file_roots=tuple(settings.media_file_roots)
+    )
+    limits = MediaLimits(cache_bytes=settings.media_cache_bytes, cache_folder=settings.media_cache_folder)
+    return MediaLibrary(MediaConfig.load(folder), Fetcher(policy), limits)

@@ -1,0 +1,61 @@
+"""Before, while and after the engine is up."""
+
+import asyncio
+from collections.abc import Callable
+
+import httpx
+
+from gateway.app import build_app
+from gateway.assembly import media_library
+from gateway.service import Service
+from gateway.settings import Settings
+from tests.api.conftest import END, END_THINK, Server, chat_body
+from tests.scripted import Script, ScriptedEngine
+
+
+async def test_http_answers_before_the_engine_is_up(checkpoint, vocab) -> None:
+    go_on = asyncio.Event()
+    reported = asyncio.Event()
+
+    async def start(report: Callable[[str], None]) -> ScriptedEngine:
+        report("loading weights")
+        reported.set()
+        await go_on.wait()
+        return ScriptedEngine(lambda prompt, sampling: Script([1]))
+
+    settings = Settings()
+    failures: list[Exception] = []
+    service = Service(
+        settings, checkpoint, vocab, media_library(settings, checkpoint), start, failures.append
+    )
+    app = build_app(service)
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as http,
+    ):
+        await reported.wait()
+        ready = await http.get("/ready")
+        assert ready.status_code == 503
+        assert ready.json()["status"] == "starting" and ready.json()["detail"] == "loading weights"
+        assert (await http.get("/health")).status_code == 200
+        refused = await http.post("/v1/chat/completions", json=chat_body())
+        assert refused.status_code == 503 and refused.headers["retry-after"]
+        assert refused.json()["error"]["code"] == "engine_not_ready"
+        go_on.set()
+        while (await http.get("/ready")).status_code != 200:
+            await asyncio.sleep(0)
+        assert (await http.get("/version")).json()["engine"] == "scripted"
+    assert not failures
+
+
+async def test_an_engine_that_dies_is_told_to_everybody(server: Server, ids) -> None:
+    async with server(Script(ids(f"a{END_THINK}b{END}"))) as live:
+        live.engine.death.set()
+        while not live.failures:
+            await asyncio.sleep(0)
+        health = await live.http.get("/health")
+        ready = await live.http.get("/ready")
+        reply = await live.chat()
+    assert health.status_code == ready.status_code == reply.status_code == 503
+    assert health.json()["status"] == "dead"
