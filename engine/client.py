@@ -306,6 +306,7 @@ def _describe(llm: AsyncLLM, profile: str) -> EngineInfo:
 
 def _sampling_params(sampling: Sampling) -> Any:
     """vLLM's SamplingParams. Raises EngineRejected for values out of range."""
+    from vllm.exceptions import VLLMClientError
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
     tag = sampling.structural_tag
@@ -329,7 +330,7 @@ def _sampling_params(sampling: Sampling) -> Any:
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
         )
-    except (ValueError, TypeError) as error:
+    except (VLLMClientError, ValueError, TypeError) as error:
         raise EngineRejected(str(error)) from error
 
 

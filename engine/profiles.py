@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+import patches
 from engine.errors import EngineStartError
 from engine.tokenizer import TOKENIZER_MODE
 
@@ -45,7 +46,10 @@ class Profile:
         """Raises EngineStartError for an argument that vLLM does not know or refuses. Imports vLLM."""
         from vllm.engine.arg_utils import AsyncEngineArgs
 
-        arguments = self.merged(overrides)
+        arguments = {**patches.engine_arguments(), **self.merged(overrides)}
+        # Part of vLLM's config hash: a graph compiled without a patch must not serve a run with it.
+        additional = {**(arguments.get("additional_config") or {}), "k3_patches": patches.cache_key()}
+        arguments["additional_config"] = additional
         if unknown := sorted(set(arguments) - {f.name for f in fields(AsyncEngineArgs)}):
             raise EngineStartError(
                 f"vLLM has no engine argument {', '.join(unknown)}",

@@ -110,9 +110,13 @@ class K3Tokenizer:
 
         return [spell(token_id) for token_id in range(self.vocab.size)]
 
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {spelling: token_id for token_id, spelling in enumerate(self._spellings)}
+
     def get_vocab(self) -> dict[str, int]:
         """Byte-level spelling -> id of every token; special ones with INERT_PREFIX in front."""
-        return {spelling: token_id for token_id, spelling in enumerate(self._spellings)}
+        return dict(self._ids)
 
     def get_added_vocab(self) -> dict[str, int]:
         return dict(self.vocab.special_ids)
@@ -136,7 +140,7 @@ class K3Tokenizer:
     def convert_tokens_to_ids(self, tokens: str | list[str]) -> Any:
         """Ids of special names (as the table has them) or of byte-level spellings; -1 for what is neither."""
         if isinstance(tokens, str):
-            return self.vocab.special_ids.get(tokens, self.get_vocab().get(tokens, -1))
+            return self.vocab.special_ids.get(tokens, self._ids.get(tokens, -1))
         return [self.convert_tokens_to_ids(token) for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Sequence[int], skip_special_tokens: bool = False) -> list[str]:

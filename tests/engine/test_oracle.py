@@ -1,4 +1,4 @@
-"""vLLM's K3 against the plain-PyTorch definition, in float32: same numbers, however the prompt is computed."""
+"""vLLM's K3 against the plain-PyTorch definition: same numbers, however the prompt is computed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from engine.client import Engine
 from engine.mini.reference import MiniK3
 from engine.types import EnginePrompt, Sampling, Step
-from gateway.xtml.vocab import Vocab
 from tests.engine.prompts import prompt_with_media, random_ids, run, tokens
 
 TOLERANCE = 1e-3  # nats
@@ -25,11 +24,6 @@ STEP = 256  # tokens per engine step in the cpu-mini profile
 def reference(model_folder) -> MiniK3:
     torch.set_num_threads(1)  # many small operations: a second thread only waits, and the engine runs beside
     return MiniK3.load(model_folder)
-
-
-@pytest.fixture(scope="session")
-def vocab(model_folder) -> Vocab:
-    return Vocab.load(model_folder)
 
 
 def agree(reference: MiniK3, prompt: EnginePrompt, steps: list[Step]) -> None:

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.xtml.vocab import Vocab
+
+
+@pytest.fixture(scope="session")
+def vocab(model_folder: Path) -> Vocab:
+    return Vocab.load(model_folder)
