@@ -6,7 +6,10 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,7 +93,18 @@ def run(settings: Settings) -> None:
         raise StartError(str(failures[0]))
 
 
-def _server(settings: Settings, failures: list[Exception]) -> uvicorn.Server:
+class _Server(uvicorn.Server):
+    """Stops on SIGINT and SIGTERM and then returns; uvicorn's own raises the signal once more."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+def _server(settings: Settings, failures: list[Exception]) -> _Server:
     """A uvicorn server around the service; a failure of the engine makes it stop."""
     from gateway.app import build_app
     from gateway.assembly import build_service
@@ -100,13 +114,12 @@ def _server(settings: Settings, failures: list[Exception]) -> uvicorn.Server:
         server.should_exit = True
 
     app = build_app(build_service(settings, locate(settings.model), fail))
-    server = uvicorn.Server(
+    server = _Server(
         uvicorn.Config(
             app,
             log_config=None,
             access_log=settings.log_level == "debug",
             timeout_graceful_shutdown=10,
-            root_path=settings.root_path,
         )
     )
     return server

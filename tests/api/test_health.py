@@ -59,3 +59,12 @@ async def test_an_engine_that_dies_is_told_to_everybody(server: Server, ids) -> 
         reply = await live.chat()
     assert health.status_code == ready.status_code == reply.status_code == 503
     assert health.json()["status"] == "dead"
+
+
+async def test_behind_a_proxy_with_a_path_prefix(server: Server) -> None:
+    """Whether or not the proxy strips the prefix."""
+    async with server(Script([1]), root_path="/k3") as live:
+        assert (await live.http.get("/ready")).status_code == 200
+        assert (await live.http.get("/k3/ready")).status_code == 200
+        document = (await live.http.get("/openapi.json")).json()
+    assert document["servers"] == [{"url": "/k3"}]

@@ -1,0 +1,177 @@
+"""The OpenAI SDK and raw HTTP against a real server process with real vLLM."""
+
+import base64
+import io
+import json
+import threading
+import time
+
+import httpx
+import jsonschema
+import openai
+import pytest
+from openai import OpenAI
+from PIL import Image, ImageDraw
+
+from tests.e2e.conftest import Served
+
+USER = [{"role": "user", "content": "Hello!"}]
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "required": ["city", "days"],
+            "properties": {"city": {"enum": ["Oslo", "Paris"]}, "days": {"type": "integer"}},
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def picture_url(colour: str = "red", kind: str = "PNG") -> str:
+    image = Image.new("RGB", (120, 90), "white")
+    ImageDraw.Draw(image).ellipse((20, 20, 80, 80), fill=colour)
+    data = io.BytesIO()
+    image.save(data, kind)
+    return f"data:image/{kind.lower()};base64," + base64.b64encode(data.getvalue()).decode()
+
+
+def test_the_same_answer_whole_and_streamed(client: OpenAI) -> None:
+    fields = {"model": "kimi-k3", "messages": USER, "temperature": 0, "max_tokens": 48}
+    whole = client.chat.completions.create(**fields)
+    reasoning = content = ""
+    usage = None
+    for chunk in client.chat.completions.create(
+        stream=True, stream_options={"include_usage": True}, **fields
+    ):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            reasoning += getattr(choice.delta, "reasoning_content", None) or ""
+            content += choice.delta.content or ""
+    message = whole.choices[0].message
+    assert (message.reasoning_content or "", message.content or "") == (reasoning, content)
+    assert reasoning or content
+    assert whole.usage.completion_tokens == usage.completion_tokens <= 48
+    assert whole.usage.prompt_tokens == usage.prompt_tokens > 0
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_a_picture_in_the_prompt(client: OpenAI, kind: str) -> None:
+    content = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": picture_url(kind=kind)}},
+    ]
+    reply = client.chat.completions.create(
+        model="kimi-k3", messages=[{"role": "user", "content": content}], max_tokens=8
+    )
+    # 120x90 pixels are padded to 140x112: 5 x 4 tokens of 28 pixels
+    assert reply.usage.prompt_tokens_details.image_tokens == 20
+    assert reply.usage.completion_tokens > 0
+
+
+def test_a_forced_call_follows_its_schema(client: OpenAI) -> None:
+    reply = client.chat.completions.create(
+        model="kimi-k3",
+        messages=USER,
+        tools=[WEATHER],
+        tool_choice="required",
+        reasoning_effort="none",
+        max_tokens=400,
+        seed=1,
+    )
+    choice = reply.choices[0]
+    if choice.finish_reason == "length":  # an untrained model may fill an integer with digits for ever
+        pytest.skip("the checkpoint did not end its call within the budget")
+    assert choice.finish_reason == "tool_calls"
+    for call in choice.message.tool_calls:
+        jsonschema.validate(json.loads(call.function.arguments), WEATHER["function"]["parameters"])
+
+
+def test_a_json_schema_is_followed(client: OpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"enum": ["yes", "no"]}, "sure": {"type": "boolean"}},
+        "required": ["answer", "sure"],
+        "additionalProperties": False,
+    }
+    reply = client.chat.completions.create(
+        model="kimi-k3",
+        messages=USER,
+        response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+        reasoning_effort="none",
+        max_tokens=200,
+    )
+    assert reply.choices[0].finish_reason == "stop"
+    jsonschema.validate(json.loads(reply.choices[0].message.content), schema)
+
+
+def test_logprobs_n_and_seed(client: OpenAI) -> None:
+    fields = {
+        "model": "kimi-k3",
+        "messages": USER,
+        "reasoning_effort": "none",
+        "n": 2,
+        "seed": 7,
+        "logprobs": True,
+        "top_logprobs": 3,
+        "max_tokens": 6,
+    }
+    first = client.chat.completions.create(**fields)
+    again = client.chat.completions.create(**fields)
+    assert [c.index for c in first.choices] == [0, 1]
+    for choice in first.choices:
+        entries = choice.logprobs.content
+        assert all(len(entry.top_logprobs) >= 3 and entry.logprob <= 0 for entry in entries)
+    assert [c.message.content for c in first.choices] == [c.message.content for c in again.choices]
+
+
+def test_the_second_turn_finds_the_first_in_the_cache(client: OpenAI) -> None:
+    messages = [{"role": "user", "content": "Tell me about rivers and lakes. " * 40}]
+    fields = {"model": "kimi-k3", "max_tokens": 4, "temperature": 0}
+    first = client.chat.completions.create(messages=messages, **fields)
+    again = client.chat.completions.create(messages=messages, **fields)
+    assert first.usage.prompt_tokens_details.cached_tokens == 0
+    assert again.usage.prompt_tokens_details.cached_tokens >= 128
+
+
+def test_frames_of_a_raw_stream(served: Served) -> None:
+    body = {"model": "kimi-k3", "messages": USER, "stream": True, "max_tokens": 5}
+    with httpx.stream("POST", f"{served.url}/v1/chat/completions", json=body, timeout=60) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = [line for line in response.iter_lines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert lines[-1] == "data: [DONE]"
+    assert json.loads(lines[0][6:])["choices"][0]["delta"]["role"] == "assistant"
+    assert json.loads(lines[-2][6:])["choices"][0]["finish_reason"] in ("stop", "length")
+
+
+def test_a_client_that_leaves_frees_its_place(served: Served) -> None:
+    """Thirty-two long requests fill the engine; when they leave, a short one is answered."""
+    body = {"model": "kimi-k3", "messages": USER, "stream": True, "max_tokens": 30_000, "logit_bias": {}}
+    leave = threading.Event()
+
+    def hold() -> None:
+        with httpx.stream("POST", f"{served.url}/v1/chat/completions", json=body, timeout=60) as response:
+            for _ in response.iter_lines():
+                if leave.is_set():
+                    return
+
+    threads = [threading.Thread(target=hold) for _ in range(32)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    leave.set()
+    for thread in threads:
+        thread.join(30)
+    reply = served.client.chat.completions.create(model="kimi-k3", messages=USER, max_tokens=3)
+    assert reply.usage.completion_tokens > 0
+
+
+def test_typed_errors(client: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="other", messages=USER)
+    with pytest.raises(openai.BadRequestError) as error:
+        client.chat.completions.create(model="kimi-k3", messages=[{"role": "user", "content": "x " * 40_000}])
+    assert error.value.code == "context_length_exceeded" and error.value.param == "messages"

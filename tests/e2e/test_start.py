@@ -1,0 +1,91 @@
+"""Start-up and death: what is wrong is said, with what to do, and the exit status is not zero."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.e2e.conftest import ROOT, start, stop, until_ready
+
+
+def fails(*arguments: str, **environment: str) -> str:
+    """The output of a `k3 serve` that must end by itself with a failure."""
+    result = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "serve", "--port", "0", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+    assert result.returncode == 1, result.stdout + result.stderr
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("k3 serve: "), result.stderr
+    return last
+
+
+def test_no_such_model(tmp_path: Path) -> None:
+    assert "no model folder" in fails("--model", str(tmp_path / "missing"))
+
+
+def test_a_folder_that_holds_no_k3(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert "llama" in fails("--model", str(tmp_path))
+
+
+def test_no_such_profile() -> None:
+    assert "cpu-mini" in fails("--profile", "nope")
+
+
+def test_a_wrong_setting() -> None:
+    assert "K3_MAX_BODY_BYTES" in fails(K3_MAX_BODY_BYTES="much")
+
+
+def test_an_unknown_engine_argument() -> None:
+    assert "max_modellen" in fails("--engine-arg", "max_modellen=5")
+
+
+def test_a_taken_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        message = fails("--port", str(taken.getsockname()[1]))
+    assert "--port" in message
+
+
+def test_not_enough_memory() -> None:
+    assert "GiB" in fails("--engine-arg", f"kv_cache_memory_bytes={2**50}")
+
+
+def test_a_plugin_that_may_not_load() -> None:
+    assert "VLLM_PLUGINS" in fails(VLLM_PLUGINS="something_else")
+
+
+@pytest.mark.timeout(200)
+def test_an_engine_that_dies_ends_the_process(tmp_path: Path, model_folder: Path) -> None:
+    served = start(tmp_path / "log")
+    try:
+        until_ready(served)
+        children = psutil.Process(served.process.pid).children(recursive=True)
+        (engine,) = [child for child in children if "EngineCore" in " ".join(child.cmdline())]
+        engine.kill()
+        assert served.wait(30) == 1
+        assert "died" in served.log.read_text()
+        assert not [child for child in children if child.is_running() and child.status() != "zombie"]
+    finally:
+        stop(served)
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_can_be_stopped_while_it_starts(tmp_path: Path, model_folder: Path, number: int) -> None:
+    served = start(tmp_path / "log")
+    assert httpx.get(f"{served.url}/ready").status_code == 503
+    children = psutil.Process(served.process.pid).children(recursive=True)
+    served.process.send_signal(number)
+    assert served.wait(30) == 0
+    assert not [child for child in children if child.is_running() and child.status() != "zombie"]

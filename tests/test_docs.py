@@ -1,0 +1,40 @@
+"""The documents fit the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import COMMANDS
+from gateway.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_every_setting_is_documented() -> None:
+    text = (ROOT / "docs/settings.md").read_text()
+    missing = [
+        name
+        for name, field in Settings.model_fields.items()
+        if f"| `{name}` |" not in text or str(field.description) not in text
+    ]
+    assert not missing
+
+
+def test_every_command_is_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert not [name for name in COMMANDS if f"`k3 {name}" not in text]
+
+
+def test_every_make_target_in_the_documents_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+(?: [a-z-]+)*):", (ROOT / "Makefile").read_text(), re.M))
+    known = {name for line in targets for name in line.split()}
+    named = {n for path in DOCUMENTS for n in re.findall(r"`make ([a-z-]+)", path.read_text())}
+    assert not named - known
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
+    assert not [link for link in links if not (path.parent / link).exists()]
