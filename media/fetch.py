@@ -168,15 +168,18 @@ class Fetcher:
         declared = response.headers.get("content-length", "")
         if declared.isdigit() and int(declared) > max_bytes:
             raise too_large
-        started = time.monotonic()
         data = bytearray()
-        async for part in response.aiter_raw():
-            data += part
-            if len(data) > max_bytes:
-                raise too_large
-            elapsed = time.monotonic() - started
-            if elapsed > self.policy.rate_grace and len(data) < self.policy.min_rate * elapsed:
-                raise MediaError(f"{where} delivers less than {self.policy.min_rate:,} bytes a second")
+        started = time.monotonic()
+        try:
+            async for part in response.aiter_raw():
+                data += part
+                if len(data) > max_bytes:
+                    raise too_large
+                elapsed = time.monotonic() - started
+                if elapsed > self.policy.rate_grace and len(data) < self.policy.min_rate * elapsed:
+                    raise MediaError(f"{where} delivers less than {self.policy.min_rate:,} bytes a second")
+        except (httpcore.RemoteProtocolError, httpx.RemoteProtocolError) as error:
+            raise MediaError(f"{where} broke off after {len(data):,} bytes") from error
         if response.headers.get("content-type", "").lower().startswith("text/html"):
             words = describe(bytes(data[:4096]))
             if words in ("an HTML page", "blank text", "plain text"):
@@ -220,24 +223,29 @@ def _read_file(url: str, roots: tuple[Path, ...], max_bytes: int) -> bytes:
     """A regular file under one of `roots`, symbolic links resolved first. Raises MediaError."""
     if not roots:
         raise MediaError("file:// URLs are switched off on this server; send a data URL")
-    refused = MediaError(
-        "the file:// URL does not name a readable file in a folder that this server may read"
-    )
+    refused = MediaError("the file:// URL names no readable file in a folder that this server may read from")
     rest = url[len("file:") :]
     if not rest.startswith("///"):
         raise MediaError("file:// URLs must have no host: file:///folder/name")
     try:
         path = Path(unquote(rest[2:], errors="strict").partition("?")[0]).resolve(strict=True)
-        if not any(path.is_relative_to(root.resolve()) for root in roots):
-            raise refused
+        is_inside = any(path.is_relative_to(root.resolve()) for root in roots)
         # The path was resolved: a link at its end now means that somebody swapped it meanwhile.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        handle = os.open(path, flags) if is_inside else None
     except (OSError, ValueError, RuntimeError) as error:
         raise refused from error
-    with open(handle, "rb") as file:
+    if handle is None:
+        raise refused
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise refused
         if status.st_size > max_bytes:
             raise MediaError(f"the file is larger than the limit of {max_bytes:,} bytes")
-        return file.read(max_bytes)
+        with open(handle, "rb", closefd=False) as file:
+            return file.read(max_bytes)
+    except OSError as error:
+        raise refused from error
+    finally:
+        os.close(handle)

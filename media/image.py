@@ -31,7 +31,7 @@ else:
 
 Detail = Literal["auto", "low", "high"]
 
-# 256 tokens or a few more from padding: a 1920x1080 screenshot is shown at 601x338 instead of in full.
+# About 256 tokens: a 1920x1080 screenshot is shown at 598x336 (264 tokens) instead of in full (2,691).
 LOW_DETAIL_PATCHES = 1024
 # The largest square of k3.md 4.5; needs up to 4 bytes a pixel for each copy that a decoder makes.
 DEFAULT_PIXEL_LIMIT = 16_384 * 16_384

@@ -13,7 +13,7 @@ PATCH = 14
 MERGE = 2
 
 PATCH_LINE = np.dtype((np.void, PATCH * 3))  # one line of an image patch, pixels interleaved
-STRIP_ROWS = 4  # rows of image patches that are cut at a time
+STRIP_ROWS = 8  # rows of image patches that are cut at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,81 @@
+"""Real picture files for the tests, made with real encoders."""
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+
+def noise(mode: str, width: int, height: int, seed: int = 0) -> Image.Image:
+    """A picture in which every pixel matters."""
+    rng = np.random.default_rng(seed)
+    if mode == "1":
+        return Image.fromarray(rng.integers(0, 255, (height, width), dtype=np.uint8)).convert("1")
+    if mode == "P":
+        image = Image.fromarray(rng.integers(0, 255, (height, width), dtype=np.uint8), "P")
+        image.putpalette(rng.integers(0, 255, 768, dtype=np.uint8).tobytes())
+        return image
+    n_bytes = 2 if mode == "I;16" else len(Image.new(mode, (1, 1)).getbands())
+    return Image.frombytes(mode, (width, height), rng.bytes(width * height * n_bytes))
+
+
+def encode(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def with_icc(profile: bytes, **options: Any) -> bytes:
+    return encode(noise("RGB", 60, 40), "PNG", icc_profile=profile, **options)
+
+
+def png_chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png_header_only(width: int, height: int) -> bytes:
+    """A PNG of 60 bytes that claims to be large."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    pixels = png_chunk(b"IDAT", zlib.compress(b"\0" * 100))
+    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + pixels + png_chunk(b"IEND", b"")
+
+
+def insert_after_ihdr(png: bytes, chunk: bytes) -> bytes:
+    return png[:33] + chunk + png[33:]
+
+
+# One small file of every format that is accepted, for tests that go through all.
+SAMPLES: dict[str, Callable[[], bytes]] = {
+    "PNG": lambda: encode(noise("RGBA", 37, 23), "PNG"),
+    "PNG palette": lambda: encode(noise("P", 37, 23), "PNG", transparency=bytes(range(0, 250, 10))),
+    "PNG 16-bit": lambda: encode(noise("I;16", 37, 23), "PNG"),
+    "APNG": lambda: encode(
+        noise("RGB", 37, 23), "PNG", save_all=True, append_images=[noise("RGB", 37, 23, 1)]
+    ),
+    "JPEG": lambda: encode(noise("RGB", 37, 23), "JPEG", exif=oriented(6)),
+    "JPEG progressive CMYK": lambda: encode(noise("CMYK", 37, 23), "JPEG", progressive=True),
+    "WebP": lambda: encode(noise("RGBA", 37, 23), "WEBP"),
+    "WebP lossless": lambda: encode(noise("RGBA", 37, 23), "WEBP", lossless=True),
+    "GIF": lambda: encode(
+        noise("P", 37, 23), "GIF", save_all=True, append_images=[noise("P", 37, 23, 1)], transparency=3
+    ),
+    "AVIF": lambda: encode(noise("RGBA", 37, 23), "AVIF"),
+    "HEIC": lambda: encode(noise("RGB", 64, 64), "HEIF"),
+    "TIFF": lambda: encode(noise("RGBA", 37, 23), "TIFF"),
+    "TIFF LZW": lambda: encode(noise("RGB", 37, 23), "TIFF", compression="tiff_lzw"),
+    "BMP": lambda: encode(noise("RGB", 37, 23), "BMP"),
+    "ICO": lambda: encode(noise("RGBA", 32, 32), "ICO"),
+    "JPEG 2000": lambda: encode(noise("RGB", 37, 23), "JPEG2000"),
+    "PNM": lambda: encode(noise("RGB", 37, 23), "PPM"),
+}
+
+
+def oriented(orientation: int) -> bytes:
+    """An EXIF block that holds only an orientation."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif.tobytes()
