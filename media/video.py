@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -11,6 +14,7 @@ import numpy as np
 from av.container import InputContainer
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
+from PIL import Image
 
 from media.config import K3_MEDIA_CONFIG, MediaConfig
 from media.container import Kind, check_mp4, container_kind
@@ -32,6 +36,8 @@ Progress = Callable[[int, int], None]
 
 # Token ids of a chunk besides its placeholders: time stamp, markers, the word (k3.md 5.3).
 TEXT_TOKENS_PER_CHUNK = 11
+# Frames that are resized at the same time, while the next are decoded.
+_RESIZERS = min(4, os.cpu_count() or 1)
 # With more sampled frames damaged than this, what is left tells too little.
 _MAX_DAMAGED = 0.25
 
@@ -207,54 +213,61 @@ def _prepare(
     stream = video_stream(container)
     n_sampled = len(plan.sampling)
     pts = [plan.timeline.pts[position] for position in plan.sampling.positions]
-    frames = wanted_frames(container, stream, pts)
-    display: Display | None = None
-    size: Size | None = None
-    pixels: list[NDArray[np.uint8]] = []
+    canvas: _Canvas | None = None
     n_damaged = 0
-    for wanted in frames:
-        if display is None or size is None:
-            display = Display.of(wanted.frame, stream.sample_aspect_ratio)
-            size = _frame_size((display.width, display.height), n_sampled, config)
-            pixels = _room(n_sampled, size, config)
-        chunk, place = divmod(wanted.place, config.frames_per_chunk)
-        rgb = render(to_picture(wanted.frame, display.turn), size, config)
-        to_patches(rgb, size, out=pixels[chunk][place * size.n_patches : (place + 1) * size.n_patches])
-        n_damaged += wanted.is_damaged
-        if on_progress is not None:
-            on_progress(wanted.place + 1, n_sampled)
-    if display is None or size is None:
+    under_way: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(_RESIZERS) as resizers:
+        for wanted in wanted_frames(container, stream, pts):
+            if canvas is None:
+                display = Display.of(wanted.frame, stream.sample_aspect_ratio)
+                canvas = _Canvas(display, n_sampled, config)
+            n_damaged += wanted.is_damaged
+            if len(under_way) > _RESIZERS:  # raw frames must not pile up
+                under_way.popleft().result()
+            picture = to_picture(wanted.frame, canvas.display.turn)
+            under_way.append(resizers.submit(canvas.draw, wanted.place, picture))
+            if on_progress is not None:
+                on_progress(wanted.place + 1, n_sampled)
+        for drawing in under_way:
+            drawing.result()
+    if canvas is None:
         raise MediaError("the clip is damaged: none of its frames can be decoded")
     if n_damaged > n_sampled * _MAX_DAMAGED:
         raise MediaError(f"the clip is damaged: {n_damaged} of its {n_sampled} sampled frames are broken")
     notes = plan.notes
     if n_damaged:
         notes += (f"{n_damaged} of {n_sampled} sampled frames are damaged",)
+    stamps = [timestamp(seconds) for seconds in plan.sampling.times[:: config.frames_per_chunk]]
+    chunks = tuple(
+        Chunk(stamp, MediaItem(patches, grid, chunk_identity(file_sha256, config, index)))
+        for index, (stamp, (patches, grid)) in enumerate(zip(stamps, canvas.chunks(), strict=True))
+    )
     return Clip(
-        width=display.width,
-        height=display.height,
-        duration=float(plan.timeline.duration),
-        n_frames=n_sampled,
-        chunks=tuple(
-            Chunk(
-                timestamp(plan.sampling.times[frames_of[0]]),
-                MediaItem(
-                    patches,
-                    (len(frames_of), size.grid_h, size.grid_w),
-                    chunk_identity(file_sha256, config, index),
-                ),
-            )
-            for index, (frames_of, patches) in enumerate(
-                zip(chunk_ranges(n_sampled, config.frames_per_chunk), pixels, strict=True)
-            )
-        ),
-        notes=notes,
+        canvas.display.width, canvas.display.height, float(plan.timeline.duration), n_sampled, chunks, notes
     )
 
 
-def _room(n_sampled: int, size: Size, config: MediaConfig) -> list[NDArray[np.uint8]]:
-    """Memory for the image patches of each chunk; taken from the system only as it is written to."""
-    return [
-        np.empty((len(frames_of) * size.n_patches, 3, PATCH, PATCH), np.uint8)
-        for frames_of in chunk_ranges(n_sampled, config.frames_per_chunk)
-    ]
+class _Canvas:
+    """The image patches of all sampled frames, chunk by chunk; memory is taken as it is drawn on."""
+
+    def __init__(self, display: Display, n_sampled: int, config: MediaConfig) -> None:
+        self.display = display
+        self._size = size = _frame_size((display.width, display.height), n_sampled, config)
+        self._config = config
+        self._patches = [
+            np.empty((len(frames) * size.n_patches, 3, PATCH, PATCH), np.uint8)
+            for frames in chunk_ranges(n_sampled, config.frames_per_chunk)
+        ]
+
+    def draw(self, place: int, picture: Image.Image) -> None:
+        """Resize `picture` and cut it into the image patches of sampled frame `place`."""
+        chunk, frame = divmod(place, self._config.frames_per_chunk)
+        n_patches = self._size.n_patches
+        rgb = render(picture, self._size, self._config)
+        to_patches(rgb, self._size, out=self._patches[chunk][frame * n_patches : (frame + 1) * n_patches])
+
+    def chunks(self) -> Iterator[tuple[NDArray[np.uint8], tuple[int, int, int]]]:
+        """(patches, grid) of each chunk."""
+        for patches in self._patches:
+            n_frames = len(patches) // self._size.n_patches
+            yield patches, (n_frames, self._size.grid_h, self._size.grid_w)
