@@ -295,9 +295,8 @@ def apply_absorbed_weights() -> None:
             # Before the kernel moves weight and scale into its own layout; MLA reads this once, soon.
             if getattr(layer, "prefix", "").endswith("kv_b_proj"):
                 scale = layer.weight_scale.data
-                layer.k3_dequantised = dequantised(
-                    layer.weight.data, scale.squeeze(1).squeeze(-1) if scale.dim() == 4 else scale
-                ).to(layer.params_dtype)
+                scale = scale.squeeze(1).squeeze(-1) if scale.dim() == 4 else scale
+                layer.k3_stored = layer.weight.data.clone(), scale.clone()
             original(self, layer)
 
         return process_weights_after_loading
@@ -309,8 +308,8 @@ def apply_absorbed_weights() -> None:
             inner = layer
             while hasattr(inner, "base_layer") and hasattr(inner.base_layer, "quant_method"):
                 inner = inner.base_layer
-            weights = inner.__dict__.pop("k3_dequantised", None)
-            return original(layer, out_dtype) if weights is None else weights.to(out_dtype)
+            stored = inner.__dict__.pop("k3_stored", None)
+            return original(layer, out_dtype) if stored is None else dequantised(*stored).to(out_dtype)
 
         return get_and_maybe_dequant_weights
 

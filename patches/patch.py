@@ -53,7 +53,7 @@ class Patch:
 def wrap(owner: Any, attribute: str, patch: str, make: Callable[[Callable], Callable]) -> None:
     """Replace `owner.attribute` by `make(original)`, once per patch however often it is called."""
     original = getattr(owner, attribute)
-    marks = getattr(original, _MARK, frozenset())
+    marks: frozenset[str] = getattr(original, _MARK, frozenset())
     if patch in marks:
         return
     wrapper = functools.wraps(original)(make(original))

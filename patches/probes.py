@@ -182,7 +182,8 @@ def bare_layer(method: Any, rows: int, columns: int, prefix: str = "probe.kv_b_p
 
 def loaded_layer(method: Any, tensor: BlockFp8Tensor, prefix: str = "probe.kv_b_proj") -> Any:
     """`bare_layer` with `tensor` in it, post-processed."""
-    layer = bare_layer(method, *tensor.weight.shape, prefix=prefix)
+    rows, columns = tensor.weight.shape
+    layer = bare_layer(method, rows, columns, prefix)
     layer.weight.weight_loader(layer.weight, tensor.weight)
     layer.weight_scale.weight_loader(layer.weight_scale, tensor.scale)
     method.process_weights_after_loading(layer)

@@ -8,6 +8,7 @@ process that never loads vLLM pays nothing. With the package installed this is n
 `vllm.general_plugins` entry point does the same), and harmless.
 """
 
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -30,7 +31,7 @@ class _PluginsHook:
         return spec
 
 
-class _PluginsLoader:
+class _PluginsLoader(importlib.abc.Loader):
     def __init__(self, loader):
         self._loader = loader
 
