@@ -6,7 +6,7 @@ import importlib
 
 import typer
 
-COMMANDS = ("serve", "render", "see")
+COMMANDS = ("serve", "render", "see", "patches")
 
 app = typer.Typer(
     name="k3",

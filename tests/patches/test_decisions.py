@@ -45,7 +45,7 @@ def a_patch(*suspects: Suspect, **changes) -> Patch:
 
 @pytest.fixture
 def decide(monkeypatch):
-    """Runs apply_all with one patch, under settings of the environment, in a process that has applied none."""
+    """Runs apply_all with one patch, under an environment, as if in a fresh process."""
 
     def run(patch: Patch, facts: CheckpointFacts | None = None, **environment: str):
         for name in ("K3_MODEL", "K3_PATCHES", SWITCH):

@@ -1,4 +1,4 @@
-"""Patches get into processes: through the plugin, through the sitecustomize shim, and the `k3 patches` command."""
+"""How patches get into processes: the plugin, the sitecustomize shim, and the `k3 patches` command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every patch on real vLLM releases: the defect without it, right numbers with it, hands off where fixed.
 
-One child process a release measures everything (`scenarios.py`). The installed release runs in every test run,
-the others (Python files of their wheels, fetched by pip) only in the full one.
+One child process a release measures everything (`scenarios.py`). The installed release runs in every test
+run, the others (Python files of their wheels, fetched by pip) only in the full one.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def test_kda_projection_loads_and_is_exact_on_every_rank(version):
 
 @every_release
 def test_mla_absorbs_the_stored_weights(version):
-    """0.29 and later absorb what the kernel computes; here the kernel rounds its scales up to powers of two."""
+    """0.29 and later absorb what the kernel computes; this kernel rounds scales up to powers of two."""
     block = measured(version)["block_fp8"]
     if older(version, than="0.29"):
         assert block["before"]["absorbed-weights"] > 500  # nothing at all came back
