@@ -89,5 +89,5 @@ def offer_situ_experts() -> None:
         classes = stock(backend)
         return [*classes, SituExperts] if backend == unquantized.UnquantizedMoeBackend.CPU else classes
 
-    backend_to_kernel_cls._k3_gateway = True
+    backend_to_kernel_cls._k3_gateway = True  # type: ignore[attr-defined]
     unquantized.backend_to_kernel_cls = backend_to_kernel_cls
