@@ -8,10 +8,9 @@ that sections which were rendered before come from a `RenderCache`.
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Literal
 
 from gateway.xtml import notes
@@ -29,7 +28,7 @@ SectionKind = Literal["tools", "effort", "message", "tool_choice", "response_for
 class Section:
     """`ids[start:end]` of a prompt came from the request's field `path`, e.g. `messages[3]`.
 
-    digest: hex blake2b over all that determines the ids, the vocabulary and media identities included
+    digest: 32 hex digits of sha256 over all that determines the ids, vocabulary and media identities included
     """
 
     kind: SectionKind
@@ -70,7 +69,7 @@ class Prompt:
         return len(self.ids) - self.n_stub
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Plan:
     """A section before it is written. `fields` (with `shape`) determine what `write` writes.
 
@@ -96,7 +95,7 @@ def encode(
     Lone surrogates in text become U+FFFD. Raises ConversationError where the conversation cannot be
     rendered, ValueError where `media` does not fit it.
     """
-    ids = array("i")
+    ids: list[int] = []
     slots: list[MediaSlot] = []
     sections: list[Section] = []
     for plan in _plans(conversation, media):
@@ -112,7 +111,7 @@ def encode(
             slots.append(MediaSlot(plan.media[nth], span, start + offset, n_tokens))
         sections.append(Section(plan.kind, plan.path, start, len(ids), digest))
     n_stub = 0 if conversation.partial else len(_channel_opener(vocab, conversation.thinking))
-    return Prompt(ids.tolist(), tuple(slots), tuple(sections), n_stub)
+    return Prompt(ids, tuple(slots), tuple(sections), n_stub)
 
 
 def encode_assistant(message: Message, vocab: Vocab, *, thinking: bool = True) -> list[int]:
@@ -129,7 +128,7 @@ def encode_assistant(message: Message, vocab: Vocab, *, thinking: bool = True) -
     writer = Writer(vocab)
     _write_channels(writer, message, iter(()), thinking)
     writer.end_message()
-    return writer.ids[len(_channel_opener(vocab, thinking)) :].tolist()
+    return writer.ids[len(_channel_opener(vocab, thinking)) :]
 
 
 def _plans(conversation: Conversation, media: Sequence[MediaPrompt]) -> Iterator[_Plan]:
@@ -282,10 +281,10 @@ def _write_parts(writer: Writer, message: Message, prompts: Iterator[MediaPrompt
 def _render(plan: _Plan, vocab: Vocab) -> RenderedSection:
     writer = Writer(vocab)
     plan.write(writer)
-    return RenderedSection(writer.ids, tuple(writer.pads))
+    return RenderedSection(vocab.shared(writer.ids), tuple(writer.pads))
 
 
-def _channel_opener(vocab: Vocab, thinking: bool) -> array[int]:
+def _channel_opener(vocab: Vocab, thinking: bool) -> list[int]:
     writer = Writer(vocab)
     writer.open("think" if thinking else "response")
     return writer.ids
@@ -295,7 +294,7 @@ def _first_media(messages: Sequence[Message], n_media: int) -> list[int]:
     """Index of each message's first medium, and at the end the number of all."""
     first = [0]
     for message in messages:
-        first.append(first[-1] + sum(isinstance(part, MediaPart) for part in message.parts))
+        first.append(first[-1] + [isinstance(part, MediaPart) for part in message.parts].count(True))
     if first[-1] != n_media:
         raise ValueError(f"the conversation has {first[-1]} pictures and clips, {n_media} were given")
     return first
@@ -336,5 +335,4 @@ def _digest(vocab: Vocab, shape: str, fields: Sequence[str]) -> str:
     """One hash over lengths and texts: no two different sections give the same bytes."""
     lengths = ",".join([str(len(field)) for field in fields])
     content = "".join((shape, ":", lengths, ":", *fields))
-    data = content.encode("utf-8", "surrogatepass")
-    return blake2b(data, digest_size=16, person=vocab.fingerprint).hexdigest()
+    return sha256(vocab.fingerprint + content.encode("utf-8", "surrogatepass")).hexdigest()[:32]

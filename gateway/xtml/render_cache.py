@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
@@ -12,21 +11,24 @@ _ENTRY_OVERHEAD = 400  # bytes of keys and objects around the ids, measured roug
 
 @dataclass(frozen=True, slots=True)
 class RenderedSection:
-    """The ids (int32) of a section and its media pads, as `Writer.pads` gives them."""
+    """The ids of a section and its media pads, as `Writer.pads` gives them.
 
-    ids: array[int]
+    ids: shared integers (`Vocab.shared`), so that a token takes the 8 bytes of a reference
+    """
+
+    ids: tuple[int, ...]
     pads: tuple[tuple[int, int, int, int], ...]
 
     @property
     def n_bytes(self) -> int:
-        return len(self.ids) * self.ids.itemsize + 80 * len(self.pads) + _ENTRY_OVERHEAD
+        return 8 * len(self.ids) + 80 * len(self.pads) + _ENTRY_OVERHEAD
 
 
 class RenderCache:
     """Least recently used sections go first; safe to use from several threads.
 
     Keys are section digests, which cover the content and the vocabulary: one cache may serve several.
-    The default of 256 MiB holds about 60 million tokens of long messages.
+    The default of 256 MiB holds about 30 million tokens of long messages.
     """
 
     def __init__(self, max_bytes: int = 256 << 20) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gateway.xtml.conversation import ConversationError, Message, ToolCall
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Placed:
     """`messages[index]` in its place in the prompt; `tool` and `number` are attributes of a tool result."""
 
@@ -51,31 +51,30 @@ def _in_call_order(
     messages: Sequence[Message], run: range, calls: tuple[ToolCall, ...]
 ) -> list[tuple[int, str | None]]:
     """(message, name of its call) sorted by call; in the given order and without names if any is unknown."""
-    positions = _positions(calls)
-    found = [positions.get(i, positions.get(_canonical(i))) for i in (_id(messages[at]) for at in run)]
-    if any(position is None for position in found):
-        return [(at, None) for at in run]
-    pairs = sorted((position, at) for position, at in zip(found, run, strict=True) if position is not None)
+    by_id: dict[str, int] = {}
+    for position, call in enumerate(calls):
+        if call.id:
+            by_id.setdefault(call.id, position)
+    ids = [messages[at].tool_call_id or "" for at in run]
+    if not all(i in by_id for i in ids):
+        respelled = _respelled(calls)
+        by_id |= {i: respelled[_canonical(i)] for i in ids if i not in by_id and _canonical(i) in respelled}
+        if not all(i in by_id for i in ids):
+            return [(at, None) for at in run]
+    pairs = sorted((by_id[i], at) for i, at in zip(ids, run, strict=True))
     return [(at, calls[position].name) for position, at in pairs]
 
 
-def _positions(calls: tuple[ToolCall, ...]) -> dict[str, int]:
-    """Call position by id, the first of equal ids; then by the spellings that ids take on their way.
+def _respelled(calls: tuple[ToolCall, ...]) -> dict[str, int]:
+    """Call position by the spelling that all spellings of its id have in common.
 
     `functions.x:0` and `x:0` are the same call (3.4), also where a proxy wrote `_` for `.` and `:`. A call
     that came without an id goes by its name and place.
     """
     positions: dict[str, int] = {}
     for position, call in enumerate(calls):
-        if call.id:
-            positions.setdefault(call.id, position)
-    for position, call in enumerate(calls):
         positions.setdefault(_canonical(call.id or f"{call.name}:{position}"), position)
     return positions
-
-
-def _id(message: Message) -> str:
-    return message.tool_call_id or ""
 
 
 def _canonical(call_id: str) -> str:

@@ -86,6 +86,7 @@ class Vocab:
             digest.update(len(token).to_bytes(4, "little") + token)
         digest.update(json.dumps(sorted(self._names.items())).encode())
         self.fingerprint = digest.digest()
+        self._shared = list(range(self.size))
         self._encode_short = lru_cache(maxsize=8192)(self._encode_tuple)
 
     @classmethod
@@ -120,6 +121,14 @@ class Vocab:
         for piece in _pieces(text):
             ids += self._bpe.encode_ordinary(piece)
         return ids
+
+    def shared(self, ids: Iterable[int]) -> tuple[int, ...]:
+        """The same ids as integers that exist once for all of this vocabulary's tuples.
+
+        A long prompt put together from such tuples needs no new integer objects, which would cost more
+        time and memory than all else. Raises IndexError.
+        """
+        return tuple(map(self._shared.__getitem__, ids))
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of an ordinary token, or the name of a special one. Raises KeyError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 
 from gateway.xtml.vocab import Vocab
@@ -31,12 +30,12 @@ class MediaPrompt:
 class Writer:
     """Collects the ids of a section. Only the methods for tags and media write special ids.
 
-    ids:  what was written, int32
+    ids:  what was written
     pads: (index of the medium among the section's, index of the span, offset of its first pad, n_tokens)
     """
 
     def __init__(self, vocab: Vocab) -> None:
-        self.ids = array("i")
+        self.ids: list[int] = []
         self.pads: list[tuple[int, int, int, int]] = []
         self._vocab = vocab
         self._n_media = 0
@@ -65,7 +64,7 @@ class Writer:
 
     def text(self, text: str) -> None:
         """One text segment."""
-        self.ids.extend(self._vocab.encode(text))
+        self.ids += self._vocab.encode(text)
 
     def media(self, prompt: MediaPrompt) -> None:
         """`lead<|media_begin|>label<|media_content|>pads<|media_end|>` per span."""
@@ -76,6 +75,6 @@ class Writer:
             self.text(span.label)
             self.ids.append(vocab.media_content)
             self.pads.append((self._n_media, index, len(self.ids), span.n_tokens))
-            self.ids.extend(array("i", [vocab.media_pad]) * span.n_tokens)
+            self.ids += [vocab.media_pad] * span.n_tokens
             self.ids.append(vocab.media_end)
         self._n_media += 1

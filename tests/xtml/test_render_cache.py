@@ -1,6 +1,5 @@
 """A cached prompt is the prompt, costs only what is new, and memory stays bounded."""
 
-from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -82,7 +81,7 @@ def test_vocabularies_do_not_share_sections(small_vocab: Vocab, real_vocab: Voca
 
 
 def section(n_tokens: int) -> RenderedSection:
-    return RenderedSection(array("i", [7]) * n_tokens, ())
+    return RenderedSection((7,) * n_tokens, ())
 
 
 def test_memory_is_bounded_and_the_oldest_unused_section_goes_first() -> None:
