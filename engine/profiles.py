@@ -111,8 +111,13 @@ CPU_MINI = Profile(
         "enforce_eager": True,
         "skip_mm_profiling": True,
         "mm_processor_cache_gb": 0.25,
+        "use_tqdm_on_load": False,
     },
     environment={
+        # Its warnings are about speed (tcmalloc, libiomp, Triton), which nobody expects here.
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "PYTHONWARNINGS": "ignore::FutureWarning",
         # The engine's worker inside the engine process: one process and 0.7 GB less.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         # Compiling for the first logprobs takes 5 to 19 s and gains nothing at this size.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 
 def register() -> None:
     """Apply the overrides of `engine.cpu` and register the K3 classes. Safe to call again."""
+    # It warns of every import without Triton, which no CPU installation has.
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
+
     from engine.cpu.platform import find_kernels_despite_llvmlite, keep_prefix_caching
 
     find_kernels_despite_llvmlite()
