@@ -35,7 +35,10 @@ NOTES = (
     "The JSON data must match the following schema:",
 )
 
-_ONSETS = (*"bcdfghjklmnprstvwz", *"br cl dr fl gr kr pl pr qu sh sk sl st th tr".split(" "))
+_ONSETS = (
+    *"bcdfghjklmnprstvwz",
+    *["br", "cl", "dr", "fl", "gr", "kr", "pl", "pr", "qu", "sh", "sk", "sl", "st", "th", "tr"],
+)
 _VOWELS = ["a", "e", "i", "o", "u", "a", "e", "i", "o", "u", "ai", "ea", "oo", "ou"]
 _CODAS = ["", "", "", "", "l", "m", "n", "r", "s", "t", "x", "ck", "nd", "st"]
 
