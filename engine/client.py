@@ -7,33 +7,20 @@ answers on HTTP before that is done.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from engine import plugin
-from engine.checks import check_memory, check_model, check_plugin_allowed
 from engine.errors import EngineStartError
-from engine.profiles import COMMON_ENVIRONMENT, Profile
-from engine.types import (
-    EngineDead,
-    EngineError,
-    EngineInfo,
-    EnginePrompt,
-    EngineRejected,
-    FinishReason,
-    Sampling,
-    Step,
-    TokenLogprob,
-)
+from engine.launch import Progress, describe, launch_in_thread
+from engine.profiles import Profile
+from engine.sampling import sampling_params, to_step
+from engine.types import EngineDead, EngineError, EngineInfo, EnginePrompt, EngineRejected, Sampling, Step
 
 if TYPE_CHECKING:
-    from vllm.outputs import CompletionOutput, RequestOutput
+    from vllm.outputs import RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
-
-Progress = Callable[[str], None]
 
 _DEATH_POLL_SECONDS = 0.25
 _SHUTDOWN_SECONDS = 5.0
@@ -63,13 +50,8 @@ class Engine:
         `overrides` are fields of vLLM's AsyncEngineArgs. `progress` is called with the name of each phase,
         in the event loop's thread. Raises EngineStartError.
         """
-        loop = asyncio.get_running_loop()
-
-        def report(phase: str) -> None:
-            loop.call_soon_threadsafe(progress, phase)
-
-        llm = await asyncio.to_thread(_launch, profile, str(model), overrides or {}, report)
-        engine = cls(llm, _describe(llm, profile.name))
+        llm = await launch_in_thread(profile, str(model), overrides or {}, progress)
+        engine = cls(llm, describe(llm, profile.name))
         try:
             progress("warming up")
             await engine._check_plugins()
@@ -86,7 +68,7 @@ class Engine:
         """See `EngineClient.generate`. Pictures that the engine has seen are sent by identity; when it has
         dropped one meanwhile, the request is sent again with the data, unnoticed by the caller."""
         self._check_length(prompt)
-        params = _sampling_params(sampling)
+        params = sampling_params(sampling)
         for attempt in ("by identity", "with data"):
             steps = self._steps(prompt, sampling, params, request_id, resend=attempt == "with data")
             try:
@@ -169,23 +151,26 @@ class Engine:
         from vllm.exceptions import VLLMClientError
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
+        known, engine_input = self._engine_input(prompt, resend)
         outputs = cast(
             "AsyncGenerator[RequestOutput, None]",
             self._llm.generate(
-                self._engine_input(prompt, resend),
+                engine_input,
                 params,
                 request_id,
                 priority=sampling.priority,
                 data_parallel_rank=sampling.data_parallel_rank,
             ),
         )
+        begun = False
         try:
             async with aclosing(outputs):
                 async for output in outputs:
                     for completion in output.outputs:
                         if completion.finish_reason == "error":
-                            raise self._failure(prompt, sampling, output)
-                        yield _step(completion, sampling, output.num_cached_tokens)
+                            raise self._failure(sampling, request_id, set() if begun else known)
+                        begun = True
+                        yield to_step(completion, sampling, output.num_cached_tokens)
         except EngineDeadError:
             raise EngineDead("the engine process has ended") from None
         except VLLMClientError as error:
@@ -196,30 +181,42 @@ class Engine:
                 raise EngineRejected(str(cause)) from error
             raise EngineError(f"generation failed: {cause or error}") from error
 
-    def _engine_input(self, prompt: EnginePrompt, resend: bool) -> Any:
-        """Send by identity what the engine's media cache holds, as far as this end's mirror of it knows."""
-        from engine.prompt import MODALITY, engine_input, kwargs_item
+    def _engine_input(self, prompt: EnginePrompt, resend: bool) -> tuple[set[str], Any]:
+        """The input, and the identities of pictures that go without their data.
 
-        items: list[Any] = [kwargs_item(placed.item) for placed in prompt.media]
-        if items:
-            hashes = [placed.item.identity for placed in prompt.media]
-            if resend and (mirror := self._llm.renderer.mm_processor_cache) is not None:
-                for identity in hashes:
-                    mirror.invalidate(identity)
-            # Replaces known items by None, in place. A picture that comes twice is sent once.
-            self._llm.input_processor.inject_into_mm_cache({MODALITY: hashes}, {MODALITY: items})
-        return engine_input(prompt, items)
+        This end mirrors the engine's media cache: both see the same items in the same order. A new picture
+        that comes twice is sent once.
+        """
+        from engine.prompt import engine_input, kwargs_item
 
-    def _failure(self, prompt: EnginePrompt, sampling: Sampling, output: RequestOutput) -> Exception:
-        """Why vLLM finished a request with the bare reason "error"."""
         mirror = self._llm.renderer.mm_processor_cache
-        if mirror is not None and any(
-            not mirror.is_cached_item(placed.item.identity) for placed in prompt.media
-        ):
+        known: set[str] = set()
+        items: list[Any] = []
+        if resend and mirror is not None:
+            for placed in prompt.media:
+                mirror.invalidate(placed.item.identity)
+        for placed in prompt.media:
+            identity = placed.item.identity
+            if mirror is not None and mirror.is_cached_item(identity):
+                known.add(identity)
+                items.append(mirror.get_and_update_item(None, identity)[0])
+            elif mirror is not None:
+                items.append(mirror.get_and_update_item((kwargs_item(placed.item), []), identity)[0])
+            else:
+                items.append(kwargs_item(placed.item))
+        return known, engine_input(prompt, items)
+
+    def _failure(self, sampling: Sampling, request_id: str, known: set[str]) -> Exception:
+        """Why vLLM finished a request with the bare reason "error".
+
+        `known`: pictures sent without data; those that the engine lacks were just dropped from the mirror.
+        """
+        mirror = self._llm.renderer.mm_processor_cache
+        if mirror is not None and not all(map(mirror.is_cached_item, known)):
             return _MediaCacheMiss()
         if sampling.structural_tag is not None:
             return EngineRejected("the engine cannot compile or follow this request's grammar")
-        return EngineError(f"the engine failed request {output.request_id}")
+        return EngineError(f"the engine failed request {request_id}")
 
     def _check_length(self, prompt: EnginePrompt) -> None:
         limit = self.info.max_model_len
@@ -247,119 +244,3 @@ class Engine:
                 pass
         except EngineError as error:
             raise EngineStartError(f"the first request failed: {error}", "See the log above") from error
-
-
-def _launch(profile: Profile, model: str, overrides: Mapping[str, Any], report: Progress) -> AsyncLLM:
-    """Runs in a thread of its own: takes seconds on a CPU and many minutes on eight GPUs."""
-    report("checking the model")
-    folder = check_model(model)
-    check_plugin_allowed(plugin.ENTRY_POINT)
-    environment = {**COMMON_ENVIRONMENT, **profile.environment}
-    if folder is not None:
-        environment["HF_HUB_OFFLINE"] = "1"
-    os.environ["K3_MODEL"] = model  # the engine patches look at the checkpoint's quantisation
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)
-    if folder is not None and profile.host_memory:
-        merged = profile.merged(overrides)
-        bytes_per_weight = 4 if merged.get("dtype") == "float32" else 2
-        check_memory(folder, merged.get("kv_cache_memory_bytes") or 0, profile.host_memory, bytes_per_weight)
-
-    report("importing vLLM")
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    report("configuring the engine")
-    arguments = profile.engine_args(str(folder) if folder is not None else model, overrides)
-    if not plugin.is_registered():
-        raise EngineStartError(
-            "vLLM did not load this project's plugin",
-            "See the log above for the error in engine/plugin.py; reinstall with: pip install --no-deps -e .",
-        )
-    try:
-        config = arguments.create_engine_config()
-    except (ValueError, TypeError, OSError, AssertionError, NotImplementedError) as error:
-        raise EngineStartError(f"vLLM refuses this configuration: {error}", "Correct the override") from error
-    report("starting the engine and loading weights")
-    try:
-        return AsyncLLM.from_vllm_config(config, disable_log_stats=arguments.disable_log_stats)
-    except Exception as error:  # whatever the engine process died of, this one reports it
-        raise EngineStartError(
-            f"the engine process did not start: {error}",
-            "Its own error is in the log above; VLLM_LOGGING_LEVEL=INFO shows more",
-        ) from error
-
-
-def _describe(llm: AsyncLLM, profile: str) -> EngineInfo:
-    import vllm
-
-    config = llm.vllm_config
-    return EngineInfo(
-        model=config.model_config.model,
-        profile=profile,
-        engine_version=vllm.__version__,
-        max_model_len=config.model_config.max_model_len,
-        n_data_parallel_ranks=config.parallel_config.data_parallel_size,
-        prefix_unit=config.cache_config.prefix_match_unit or config.cache_config.block_size,
-        speculative=config.speculative_config is not None,
-    )
-
-
-def _sampling_params(sampling: Sampling) -> Any:
-    """vLLM's SamplingParams. Raises EngineRejected for values out of range."""
-    from vllm.exceptions import VLLMClientError
-    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
-
-    tag = sampling.structural_tag
-    try:
-        return SamplingParams(
-            n=sampling.n,
-            max_tokens=sampling.max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            min_p=sampling.min_p,
-            presence_penalty=sampling.presence_penalty,
-            frequency_penalty=sampling.frequency_penalty,
-            repetition_penalty=sampling.repetition_penalty,
-            seed=sampling.seed,
-            logprobs=sampling.logprobs,
-            logit_bias=dict(sampling.logit_bias) or None,
-            stop_token_ids=list(sampling.stop_token_ids),
-            ignore_eos=sampling.ignore_eos,
-            structured_outputs=StructuredOutputsParams(structural_tag=tag) if tag is not None else None,
-            detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
-        )
-    except (VLLMClientError, ValueError, TypeError) as error:
-        raise EngineRejected(str(error)) from error
-
-
-def _step(completion: CompletionOutput, sampling: Sampling, n_cached: int | None) -> Step:
-    ids = tuple(completion.token_ids)
-    stop_token = None
-    if completion.finish_reason == "stop":
-        # vLLM names a stop token of the request, but not the model's own end token.
-        reason = completion.stop_reason
-        stop_token = reason if isinstance(reason, int) else (ids[-1] if ids else None)
-    logprobs = None
-    if sampling.logprobs is not None and completion.logprobs is not None:
-        pairs = zip(ids, completion.logprobs, strict=True)
-        logprobs = tuple(_token_logprob(token, position, sampling.logprobs) for token, position in pairs)
-    return Step(
-        index=completion.index,
-        token_ids=ids,
-        logprobs=logprobs,
-        finish_reason=cast("FinishReason | None", completion.finish_reason),
-        stop_token_id=stop_token,
-        n_cached=n_cached,
-    )
-
-
-def _token_logprob(token: int, position: Mapping[int, Any], n_top: int) -> TokenLogprob:
-    """`position` holds the sampled token and the `n_top` likeliest, each with its rank from 1."""
-    best = sorted((entry.rank, candidate, entry.logprob) for candidate, entry in position.items())
-    return TokenLogprob(
-        token_id=token,
-        logprob=position[token].logprob,
-        top=tuple((candidate, logprob) for rank, candidate, logprob in best if rank <= n_top),
-    )

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from engine.client import Engine
-from engine.types import EnginePrompt, EngineRejected, Sampling
+from engine.types import EnginePrompt, EngineRejected, PlacedMedia, Sampling
 from tests.engine.prompts import prompt_with_media, random_ids, run, tokens
 
 
@@ -211,6 +211,15 @@ async def test_a_picture_that_the_engine_has_is_not_sent_again(engine, vocab, mo
     again = await run(engine, prompt, GREEDY, "not-sent")
     assert sent == [[True, True], [False, False]]
     assert tokens(first) == tokens(again)
+
+
+async def test_a_new_picture_that_comes_twice_is_sent_once(engine, vocab, monkeypatch):
+    sent = sent_items(engine, monkeypatch)
+    prompt = prompt_with_media([(1, 8, 8), (1, 8, 8)], 115, vocab)
+    item = prompt.media[0].item
+    twice = EnginePrompt(prompt.ids, tuple(PlacedMedia(placed.offset, item) for placed in prompt.media))
+    assert len(tokens(await run(engine, twice, GREEDY, "twice"))) == 4
+    assert sent == [[True, False]]
 
 
 async def test_pictures_that_the_engine_lost_are_sent_again(engine, vocab, monkeypatch):

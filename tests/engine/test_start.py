@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import shutil
+import threading
 
 import psutil
 import pytest
@@ -97,6 +98,30 @@ def engine_processes() -> set[psutil.Process]:
         for child in psutil.Process().children(recursive=True)
         if child.status() != psutil.STATUS_ZOMBIE and "EngineCore" in child.name()
     }
+
+
+async def test_a_start_that_is_cancelled_leaves_no_engine(model_folder, monkeypatch):
+    """The thread cannot be interrupted; what it brings up must be taken down again."""
+    from engine import launch
+
+    may_finish, taken_down = threading.Event(), threading.Event()
+
+    class LateEngine:
+        def shutdown(self) -> None:
+            taken_down.set()
+
+    def launch_late(*args):
+        may_finish.wait(30)
+        return LateEngine()
+
+    monkeypatch.setattr(launch, "launch", launch_late)
+    starting = asyncio.create_task(Engine.start(CPU_MINI, model_folder))
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    may_finish.set()
+    assert await asyncio.to_thread(taken_down.wait, 30)
 
 
 async def test_a_killed_engine_is_reported_and_an_ended_one_leaves_no_process(model_folder, vocab):
