@@ -13,23 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.xtml.grammar_regex import whole_text
-from gateway.xtml.grammar_rules import Rules, either, literal, none_of
+from gateway.xtml.grammar_rules import Rules, either, literal, none_of, regex_rules
 from gateway.xtml.grammar_schema import TYPES, Schema, Shapes, compiled
 
 MAX_STATES = 1024  # of one grammar: below half a second of compiling
 MAX_TRACKED = 10  # keys of one tool: 2**10 states
 MAX_TRACKED_OPTIONAL = 6  # up to so many keys in all, an optional one cannot come twice either
-
-_STRING_FORMATS = {
-    "date": r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$",
-    "time": r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$",
-    "date-time": r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?"
-    r"(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$",
-    "uuid": r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
-    "ipv4": r"^((25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(25[0-5]|2[0-4]\d|1?\d?\d)$",
-    "email": r"^[\w.!#$%&'*+/=?^`{|}~-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*$",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +166,8 @@ class _Writer:
 
     def _extra_argument(self, variant: _Variant) -> str:
         """An argument whose key the schema does not declare."""
-        escapes = {"&amp;": "\\x26", "&quot;": "\\x22"}
-        unit = self._rules.rule(" | ".join(["[^\\x26\\x22]", *map(literal, escapes)]))
+        escapes = {"&amp;": "\\u0026", "&quot;": "\\u0022"}
+        unit = self._rules.rule(" | ".join(["[^\\u0026\\u0022]", *map(literal, escapes)]))
         declared = [tuple(escape_attribute(c) for c in key) for key in variant.properties]
         key = none_of(declared, unit, escapes, self._rules)
         values = self._values(variant.extra, f"{variant.path}.additionalProperties", variant.shapes)
@@ -206,18 +195,11 @@ class _Writer:
         if "enum" in schema:
             texts = [t for t in schema["enum"] if t.isascii() or t == t.encode("utf-8", "ignore").decode()]
             return self._rules.rule(" | ".join(map(literal, texts))) if texts else self._text
-        if schema.get("minLength") == 1 and not {"maxLength", "pattern"} & set(schema):
+        if schema.get("minLength") == 1 and not {"maxLength", "pattern", "format"} & set(schema):
             return self._some_text
-        if (regex := shapes.text_pattern(schema, path, in_json=False)) is not None:
-            return self._regex(regex)
-        if (pattern := _STRING_FORMATS.get(str(schema.get("format")))) is not None:
-            return self._regex(whole_text(pattern, in_json=False))
-        if "format" in schema:
-            self._report(path, f"format {schema['format']!r} not enforced")
-        return self._text
-
-    def _regex(self, regex: str) -> str:
-        return self._rules.rule(f"Regex({literal(regex)})")
+        if (regex := shapes.text_pattern(schema, path, in_json=False)) is None:
+            return self._text
+        return self._rules.embed(regex_rules(regex))
 
 
 def _share_states(variants: Sequence[_Variant]) -> Iterator[int]:

@@ -39,6 +39,7 @@ class UnsupportedPattern(ValueError):
 def whole_text(pattern: str, *, in_json: bool) -> str:
     """`pattern`, which JSON schema searches for, as a regex of the whole text; `in_json`: of escaped text.
 
+    Where a pattern is wide, raw text holds no `<` in it, nor right before it (see _NAME).
     Raises UnsupportedPattern for look-around, back-references, anchors inside, and text that is no regex.
     """
     try:
@@ -51,21 +52,24 @@ def whole_text(pattern: str, *, in_json: bool) -> str:
         starts = bool(branch) and _is_anchor(branch[0], start=True)
         ends = bool(branch) and _is_anchor(branch[-1], start=False) and not (starts and len(branch) == 1)
         body = branch[1 if starts else 0 : len(branch) - 1 if ends else len(branch)]
-        anything = text_of_length(0, None, in_json=in_json)
-        out.append(("" if starts else anything) + _sequence(body, in_json) + ("" if ends else anything))
+        after = "" if ends else text_of_length(0, None, in_json=in_json)
+        before = "" if starts else text_of_length(0, None, in_json=True) if in_json else f"(?:{_UNIT})*"
+        out.append(before + _sequence(body, in_json) + after)
     return out[0] if len(out) == 1 else "|".join(f"(?:{o})" for o in out)
 
 
 def text_of_length(least: int, most: int | None, *, in_json: bool) -> str:
-    """A regex for any text of `least` to `most` characters (code points)."""
+    """A regex for any text of `least` to `most` characters (code points).
+
+    Raw text leaves out the spelling of the close marker, and a `<` and what follows it may count as one.
+    """
     if max(least, most or 0) > _MAX_REPEAT:
         raise UnsupportedPattern(f"more than {_MAX_REPEAT} characters")
-    # xgrammar unrolls a counted class (seconds at 100), but counts a choice of two classes without cost.
+    if most is not None and most < least:
+        raise UnsupportedPattern("maxLength is less than minLength")
     if in_json:
-        anything = _set([(0, _LAST)], in_json=True)
-    else:
-        anything = f"(?:{_set([(0, 0x1F)], in_json=False)}|{_set([(0x20, _LAST)], in_json=False)})"
-    return _repeat(anything, least, most)
+        return _repeat(_set([(0, _LAST)], in_json=True), least, most)
+    return _repeat(f"(?:{_UNIT})", least, most) + ("" if most == 0 else f"(?:{_BEGUN})*")
 
 
 def _as_python(pattern: str) -> str:
@@ -174,6 +178,9 @@ def _set(ranges: Ranges, in_json: bool) -> str:
     """One character of `ranges`; in JSON as itself where that is allowed, else as its escape."""
     ranges = _without(ranges, [_SURROGATES])
     if not in_json:
+        ranges = _without(ranges, [(0, 0)])  # xgrammar reads NUL as nothing
+        if all(any(low <= ord(c) <= high for low, high in ranges) for c in _NAME):
+            ranges = _without(ranges, [(0x3C, 0x3C)])  # see _NAME
         return _class(ranges)
     plain = _without(ranges, [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)])
     options = [_class(plain)] if plain else []
@@ -195,3 +202,20 @@ def _class(ranges: Ranges) -> str:
 def _char(code: int) -> str:
     c = chr(code)
     return c if c.isascii() and c.isalnum() else f"\\u{{{code:x}}}"
+
+
+def _other_than(chars: str) -> str:
+    return _class(_complement([(ord(c), ord(c)) for c in chars] + [_SURROGATES, (0, 0)]))
+
+
+# Where text may hold a special token's name, xgrammar takes the token for that text before it looks for token
+# elements: after a raw text that may go on with `<|close|>`, the marker that ends the text would be lost in
+# it. So raw text is written as units that never make up that name: a character, or beginnings of the name
+# followed by a character that does not continue it.
+_NAME = "<|close|>"
+_BEGINNINGS = [_NAME[:n] for n in range(1, len(_NAME))]
+_BEGUN = "|".join("".join(_class([(ord(c), ord(c))]) for c in begun) for begun in _BEGINNINGS)
+_UNIT = f"{_other_than('<')}|(?:{_BEGUN})*(?:" + "|".join(
+    "".join(_class([(ord(c), ord(c))]) for c in begun) + _other_than("<" + _NAME[len(begun)])
+    for begun in _BEGINNINGS
+) + ")"  # fmt: skip

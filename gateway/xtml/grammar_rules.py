@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+import xgrammar
 
 # What may hold a rule's name besides names: strings, classes, counts. Only names change when rules move.
 _PIECES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\{[^}]*\}|[A-Za-z_][A-Za-z0-9_]*')
-_BUILT_IN = {"Regex", "Token", "ExcludeToken"}
+_BUILT_IN = {"Token", "ExcludeToken"}
 
 
 class Rules:
@@ -37,7 +39,7 @@ class Rules:
         if grammar not in self._names:
             prefix = self._names[grammar] = f"g{len(self._names)}_root"
             prefix = prefix.removesuffix("root")
-            self._lines.append(_PIECES.sub(lambda m: _moved(m[0], prefix), grammar).strip())
+            self._lines.append(renamed(grammar, lambda name: prefix + name).strip())
         return self._names[grammar]
 
     def text(self, root: str) -> str:
@@ -45,15 +47,25 @@ class Rules:
         return "\n".join([*self._lines, f"root ::= {root}"])
 
 
-def _moved(piece: str, prefix: str) -> str:
-    is_name = (piece[0].isalpha() or piece[0] == "_") and piece not in _BUILT_IN
-    return prefix + piece if is_name else piece
+def renamed(grammar: str, new_name: Callable[[str], str]) -> str:
+    """A grammar with other names of its rules."""
+
+    def piece(found: re.Match[str]) -> str:
+        is_name = (found[0][0].isalpha() or found[0][0] == "_") and found[0] not in _BUILT_IN
+        return new_name(found[0]) if is_name else found[0]
+
+    return _PIECES.sub(piece, grammar)
+
+
+def regex_rules(regex: str) -> str:
+    """The grammar of a regular expression. Raises RuntimeError where xgrammar does not take it."""
+    return str(xgrammar.Grammar.from_regex(regex))
 
 
 def escaped(char: str) -> str:
     """A character by its code, as strings and classes of EBNF take it."""
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    code = ord(char)  # not \x: xgrammar reads any number of hexadecimal digits after it
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def literal(text: str) -> str:

@@ -8,6 +8,7 @@ keyword is not understood: the nearest looser rule stands in its place.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -15,13 +16,14 @@ from typing import Any
 import xgrammar
 
 from gateway.xtml.grammar_regex import UnsupportedPattern, text_of_length, whole_text
+from gateway.xtml.grammar_rules import regex_rules, renamed
 
 Schema = dict[str, Any]
 
 TYPES = ("string", "number", "boolean", "null", "object", "array")  # the types of the wire (k3.md 2.8)
 MAX_DEPTH = 40  # nesting of one schema; vLLM refuses tags nested more than 80 deep
 MAX_ALTERNATIVES = 32
-MAX_PLACES = 5000  # sub-schemas looked at in one document, references followed
+MAX_PLACES = 2000  # sub-schemas looked at in one document, references followed
 MAX_BLANKS = 16  # in a row between the pieces of a JSON value: room to indent, no endless blanks (A26)
 
 _ANNOTATIONS = {
@@ -42,7 +44,21 @@ _NOT_ENFORCED = {
     "array": {"uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems", "additionalItems"},
 }  # fmt: skip
 _GENERAL = {"$ref", "type", "enum", "const", "anyOf", "oneOf", "allOf", "nullable"}
-_FORMATS = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"}
+_CLOCK = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)"
+_DAY = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+_BYTE = r"(25[0-5]|2[0-4]\d|1?\d?\d)"
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_FORMATS = {
+    "date": f"^{_DAY}$",
+    "time": f"^{_CLOCK}$",
+    "date-time": f"^{_DAY}T{_CLOCK}$",
+    "email": rf"^[\w.!#$%&'*+/=?^`{{|}}~-]+@{_LABEL}(\.{_LABEL})*$",
+    "hostname": rf"^{_LABEL}(\.{_LABEL})*$",
+    "ipv4": rf"^({_BYTE}\.){{3}}{_BYTE}$",
+    "uri": r"^[A-Za-z][A-Za-z0-9+.-]*:[!#-;=?-\[\]_a-z~]+$",
+    "uuid": "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
+}
+_PATTERN_RULE = re.compile(r'^(\w+) ::= Regex\("((?:\\.|[^"\\])*)", json_string=true\)$', re.MULTILINE)
 
 
 @lru_cache(maxsize=4096)
@@ -50,11 +66,19 @@ def compiled(schema: str) -> str | None:
     """The EBNF of a JSON schema (as JSON text), None where xgrammar refuses it."""
     try:
         grammar = xgrammar.Grammar.from_json_schema(schema, max_whitespace_cnt=MAX_BLANKS)
+        return _PATTERN_RULE.sub(_written_out, str(grammar))
     except (RuntimeError, ValueError, TypeError):
         return None
-    # Patterns handed to xgrammar are over escaped characters already (`whole_text(in_json=True)`); its own
-    # way is to leave out of a pattern every character that needs an escape.
-    return str(grammar).replace(", json_string=true)", ")")
+
+
+def _written_out(rule: re.Match[str]) -> str:
+    """The rules of a pattern inside a JSON string.
+
+    Patterns given to xgrammar are over escaped characters already (`whole_text(in_json=True)`); its own way
+    would leave out every character that needs an escape.
+    """
+    grammar = regex_rules(re.sub(r"\\(.)", r"\1", rule[2]))
+    return renamed(grammar, lambda name: rule[1] if name == "root" else f"{rule[1]}_regex_{name}").strip()
 
 
 class Shapes:
@@ -250,36 +274,33 @@ class Shapes:
 
     def _clean_string(self, node: Schema, path: str) -> Schema:
         pattern = self.text_pattern(node, path, in_json=True)
-        if pattern is not None:
-            return {"type": "string", "pattern": pattern}
-        return {k: v for k, v in node.items() if k == "type" or (k == "format" and v in _FORMATS)}
+        return {"type": "string"} if pattern is None else {"type": "string", "pattern": pattern}
 
     def text_pattern(self, node: Schema, path: str, *, in_json: bool) -> str | None:
-        """The regex of a string's text, None where nothing but `format` is asked for, or nothing possible."""
+        """The regex of a string's text: its pattern, else its format, else its length; None for any text."""
         least, most = (_count(node.get(k)) for k in ("minLength", "maxLength"))
-        try:
-            if isinstance(node.get("pattern"), str):
-                regex = whole_text(node["pattern"], in_json=in_json)
-                for keyword in ("minLength", "maxLength", "format"):
-                    if keyword in node:
-                        self._report(path, f"{keyword} not enforced beside pattern")
-                if compiled(json.dumps({"type": "string", "pattern": regex})) is None:
-                    raise UnsupportedPattern("refused by xgrammar")
-                return regex
-        except UnsupportedPattern as e:
-            self._report(path, f"pattern not enforced ({e})")
+        wishes: list[tuple[str, Callable[[], str]]] = []
+        if isinstance(pattern := node.get("pattern"), str):
+            wishes.append(("pattern", lambda: whole_text(pattern, in_json=in_json)))
+        if "format" in node:
+            wishes.append(("format", lambda: whole_text(_format(node["format"]), in_json=in_json)))
         if least or most is not None:
-            if "format" in node:
-                self._report(path, "format not enforced beside a length")
+            wishes.append(("length", lambda: text_of_length(least or 0, most, in_json=in_json)))
+        if most and not in_json:
+            self._report(path, "maxLength counts `<` and what follows it as one")
+        found: str | None = None
+        for keyword, write in wishes:
+            if found is not None:
+                self._report(path, f"{keyword} not enforced beside another rule for the text")
+                continue
             try:
-                if most is not None and most < (least or 0):
-                    raise UnsupportedPattern("maxLength is less than minLength")
-                return text_of_length(least or 0, most, in_json=in_json)
-            except UnsupportedPattern as e:
-                self._report(path, f"length not enforced ({e})")
-        elif "format" in node and node["format"] not in _FORMATS:
-            self._report(path, f"format {node['format']!r} not enforced")
-        return None
+                regex = write()
+                regex_rules(regex)
+                found = regex
+            except (UnsupportedPattern, RuntimeError, ValueError) as e:
+                why = str(e).splitlines()[0] if isinstance(e, UnsupportedPattern) else "xgrammar cannot"
+                self._report(path, f"{keyword} not enforced ({why})")
+        return found
 
     def _clean_object(self, node: Schema, path: str, depth: int) -> Schema:
         properties, required, extra = self.members(node, path)
@@ -336,11 +357,17 @@ class Shapes:
         return out
 
 
+def _format(name: Any) -> str:
+    if not isinstance(name, str) or name not in _FORMATS:
+        raise UnsupportedPattern(f"{name!r} is not known")
+    return _FORMATS[name]
+
+
 def _types_of(node: Schema) -> list[str]:
     """The types a node names; else those its keywords are about; else all."""
     named = node.get("type")
     types = [named] if isinstance(named, str) else named if isinstance(named, list) else []
-    types = [t for t in types if t in (*TYPES, "integer")]
+    types = [t for t in types if isinstance(t, str) and t in (*TYPES, "integer")]
     if not types and not isinstance(node.get("enum"), list) and "const" not in node:
         about = [t for t in TYPES if (_OF_TYPE.get(t, set()) | _NOT_ENFORCED.get(t, set())) & set(node)]
         types = about if len(about) == 1 else []
