@@ -1,4 +1,4 @@
-"""`k3 see`: look at a picture as the model sees it."""
+"""`k3 see`: look at a picture or a clip as the model sees it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from PIL import Image
 
+from gateway.commands.see_clip import is_clip, see_clip
 from media.config import K3_MEDIA_CONFIG, MediaConfig, MediaConfigError
-from media.image import lift_pillow_limit, patch_limit_of, prepare_picture
+from media.image import patch_limit_of, prepare_picture, set_pillow_limit
 from media.navit import MERGE, PATCH, Size, from_patches, target_size
 from media.types import MediaError, MediaItem, Picture
 
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def see(
-    file: Annotated[Path, typer.Argument(help="A picture in any format that the service takes.")],
+    file: Annotated[Path, typer.Argument(help="A picture or a clip in any format that the service takes.")],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for PNGs of what the model sees, one cell of the grid a token."),
@@ -31,11 +32,13 @@ def see(
         Path | None, typer.Option(help="Checkpoint whose picture settings hold; default: the published K3's.")
     ] = None,
 ) -> None:
-    """Print sizes, image patches, tokens and prompt text of a picture; write what the model sees."""
+    """Print sizes, image patches, tokens and prompt text of a picture or clip; write what the model sees."""
     try:
         config = K3_MEDIA_CONFIG if model is None else MediaConfig.load(model)
         data = file.read_bytes()
-        lift_pillow_limit()
+        if is_clip(data):
+            return see_clip(data, file, out, config)
+        set_pillow_limit()
         picture = prepare_picture(data, config, detail)
     except (OSError, MediaConfigError, MediaError) as error:
         typer.echo(f"{file.name}: {error.strerror if isinstance(error, OSError) else error}", err=True)
