@@ -7,6 +7,7 @@ an agent's session, so that only the new messages are encoded.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -157,6 +158,7 @@ def _measure(vocab: Vocab, n_tokens: int, rounds: int) -> None:
 
 
 def _timed(function: Callable[[dict[str, Any]], Prompt], body: dict[str, Any]) -> tuple[float, Prompt]:
+    gc.collect()  # what earlier rounds left is not this prompt's cost
     start = time.perf_counter()
     prompt = function(body)
     return time.perf_counter() - start, prompt

@@ -10,16 +10,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from gateway.xtml import notes
-from gateway.xtml.arguments import RawArguments, read_arguments
-from gateway.xtml.conversation import Conversation, ConversationError, MediaPart, Message, ToolCall
+from gateway.xtml.conversation import Conversation, ConversationError, MediaPart, Message
+from gateway.xtml.message_writer import (
+    write_channels,
+    write_message,
+    write_note,
+    write_opener,
+    write_partial,
+)
 from gateway.xtml.render_cache import RenderCache, RenderedSection
 from gateway.xtml.tool_results import Placed, place_messages
 from gateway.xtml.vocab import Vocab
 from gateway.xtml.writer import MediaPrompt, Writer
+
+_MESSAGEPACK = msgspec.msgpack.Encoder()
 
 SectionKind = Literal["tools", "effort", "message", "tool_choice", "response_format", "generation"]
 
@@ -71,15 +82,15 @@ class Prompt:
 
 @dataclass(slots=True)
 class _Plan:
-    """A section before it is written. `fields` (with `shape`) determine what `write` writes.
+    """A section before it is written.
 
-    media: indices into `conversation.media`, in the order in which `write` writes them
+    content: plain data that determines what `write` writes
+    media:   indices into `conversation.media`, in the order in which `write` writes them
     """
 
     kind: SectionKind
     path: str
-    shape: str
-    fields: Sequence[str]
+    content: tuple[Any, ...]
     write: Callable[[Writer], None]
     media: range = range(0)
 
@@ -99,7 +110,7 @@ def encode(
     slots: list[MediaSlot] = []
     sections: list[Section] = []
     for plan in _plans(conversation, media):
-        digest = _digest(vocab, plan.shape, plan.fields)
+        digest = _digest(plan, vocab)
         rendered = cache.get(digest) if cache is not None else None
         if rendered is None:
             rendered = _render(plan, vocab)
@@ -126,7 +137,7 @@ def encode_assistant(message: Message, vocab: Vocab, *, thinking: bool = True) -
     next generation prompt. The message's `name` and `partial` are not looked at.
     """
     writer = Writer(vocab)
-    _write_channels(writer, message, iter(()), thinking)
+    write_channels(writer, message, iter(()), thinking)
     writer.end_message()
     return writer.ids[len(_channel_opener(vocab, thinking)) :]
 
@@ -142,13 +153,13 @@ def _plans(conversation: Conversation, media: Sequence[MediaPrompt]) -> Iterator
     n_history = len(conversation.messages) - conversation.partial
     for placed in place_messages(conversation.messages[:n_history]):
         message = conversation.messages[placed.index]
-        path = f"messages[{placed.index}]"
         if message.tools:
+            path = f"messages[{placed.index}]"
             body = notes.declaration(message.tools, f"{path}.tools", dynamic=True)
             yield _note("tools", path, "tool-declare", body)
         else:
             its_media = range(first_media[placed.index], first_media[placed.index + 1])
-            yield _message(placed, message, path, media, its_media, conversation.thinking)
+            yield _message(placed, message, media, its_media, conversation.thinking)
 
     if choice := notes.tool_choice(conversation.tool_choice):
         yield _note("tool_choice", "tool_choice", "tool-choice", choice)
@@ -158,124 +169,44 @@ def _plans(conversation: Conversation, media: Sequence[MediaPrompt]) -> Iterator
 
 
 def _note(kind: SectionKind, path: str, note_type: str, body: str) -> _Plan:
-    def write(writer: Writer) -> None:
-        writer.open("message", ("role", "system"), ("type", note_type))
-        writer.text(body)
-        writer.end_message()
-
-    return _Plan(kind, path, "note", (note_type, body), write)
+    content = ("note", note_type, body)
+    return _Plan(kind, path, content, partial(write_note, note_type=note_type, body=body))
 
 
 def _message(
-    placed: Placed,
-    message: Message,
-    path: str,
-    media: Sequence[MediaPrompt],
-    its_media: range,
-    thinking: bool,
+    placed: Placed, message: Message, media: Sequence[MediaPrompt], its_media: range, thinking: bool
 ) -> _Plan:
-    shape: list[str] = [message.role]
-    fields: list[str] = []
-    _add_parts(shape, fields, message, media, its_media)
+    prompts = media[its_media.start : its_media.stop]
+    parts = _parts_content(message, prompts) if prompts else message.parts
+    content: tuple[Any, ...]
+    attributes: tuple[tuple[str, str], ...]
     if message.role == "tool":
-        attributes = [("role", "tool"), ("tool", placed.tool), ("index", str(placed.number))]
+        attributes = (("role", "tool"), ("tool", placed.tool), ("index", str(placed.number)))
+        content = ("tool", placed.tool, placed.number, parts)
     else:
-        attributes = [("role", message.role)]
+        attributes = (("role", message.role),)
         if message.name:
-            attributes.append(("name", message.name))
-    fields += [value for _, value in attributes]
+            attributes += (("name", message.name),)
+        content = (message.role, message.name or "", parts)
     if message.role == "assistant":
-        shape.append("think" if thinking else "no-think")
-        fields.append((message.reasoning or "") if thinking else "")
-        for index, call in enumerate(message.tool_calls):
-            _add_call(shape, fields, call, f"{path}.tool_calls[{index}].function.arguments")
-
-    def write(writer: Writer) -> None:
-        prompts = iter(media[its_media.start : its_media.stop])
-        writer.open("message", *attributes)
-        if message.role == "assistant":
-            _write_channels(writer, message, prompts, thinking)
-        else:
-            _write_parts(writer, message, prompts)
-        writer.end_message()
-
-    return _Plan("message", path, " ".join(shape), fields, write, its_media)
+        reasoning = (message.reasoning or "") if thinking else None
+        content += (reasoning, [(call.name, call.arguments or "") for call in message.tool_calls])
+    write = partial(write_message, attributes=attributes, message=message, prompts=prompts, thinking=thinking)
+    return _Plan("message", f"messages[{placed.index}]", content, write, its_media)
 
 
 def _generation(conversation: Conversation) -> _Plan:
     """The opener, or the message that the client began for the model (2.12, 2.15)."""
-    channel = "think" if conversation.thinking else "response"
     if not conversation.partial:
-
-        def write(writer: Writer) -> None:
-            writer.open("message", ("role", "assistant"))
-            writer.open(channel)
-
-        return _Plan("generation", "", "generation", (channel,), write)
-
+        channel = "think" if conversation.thinking else "response"
+        return _Plan("generation", "", ("opener", channel), partial(write_opener, channel=channel))
     index = len(conversation.messages) - 1
     message = conversation.messages[index]
+    name = message.name or ""
     reasoning = (message.reasoning or "") if conversation.thinking else ""
     texts = [part for part in message.parts if isinstance(part, str) and part]
-    attributes = [("role", "assistant")]
-    if message.name:
-        attributes.append(("name", message.name))
-
-    def write_partial(writer: Writer) -> None:
-        writer.open("message", *attributes)
-        if reasoning:
-            writer.open("think")
-            writer.text(reasoning)
-            if not texts:
-                return
-            writer.close("think")
-        writer.open("response")
-        for text in texts:
-            writer.text(text)
-
-    fields = (message.name or "", reasoning, *texts)
-    return _Plan("generation", f"messages[{index}]", "partial", fields, write_partial)
-
-
-def _write_channels(writer: Writer, message: Message, prompts: Iterator[MediaPrompt], thinking: bool) -> None:
-    """Think, response and tools channels of an assistant message (2.7, 2.8)."""
-    if thinking:
-        writer.open("think")
-        writer.text(message.reasoning or "")
-        writer.close("think")
-    writer.open("response")
-    _write_parts(writer, message, prompts)
-    writer.close("response")
-    if not message.tool_calls:
-        return
-    writer.open("tools")
-    for number, call in enumerate(message.tool_calls, start=1):
-        writer.open("call", ("tool", call.name), ("index", str(number)))
-        _write_arguments(writer, call)
-        writer.close("call")
-    writer.close("tools")
-
-
-def _write_arguments(writer: Writer, call: ToolCall) -> None:
-    arguments = read_arguments(call.arguments)
-    if isinstance(arguments, RawArguments):
-        writer.open("json", ("type", "object"))
-        writer.text(arguments.text)
-        writer.close("json")
-        return
-    for argument in arguments:
-        writer.open("argument", ("key", argument.key), ("type", argument.type))
-        writer.text(argument.text)
-        writer.close("argument")
-
-
-def _write_parts(writer: Writer, message: Message, prompts: Iterator[MediaPrompt]) -> None:
-    """Parts in their place without anything between them; each text is a segment of its own (2.10)."""
-    for part in message.parts:
-        if isinstance(part, MediaPart):
-            writer.media(next(prompts))
-        else:
-            writer.text(part)
+    write = partial(write_partial, name=name, reasoning=reasoning, texts=texts)
+    return _Plan("generation", f"messages[{index}]", ("partial", name, reasoning, texts), write)
 
 
 def _render(plan: _Plan, vocab: Vocab) -> RenderedSection:
@@ -300,39 +231,36 @@ def _first_media(messages: Sequence[Message], n_media: int) -> list[int]:
     return first
 
 
-def _add_parts(
-    shape: list[str],
-    fields: list[str],
-    message: Message,
-    media: Sequence[MediaPrompt],
-    its_media: range,
-) -> None:
-    prompts = iter(its_media)
+def _parts_content(message: Message, prompts: Sequence[MediaPrompt]) -> list[Any]:
+    """Texts, and for pictures and clips what they are instead of where they came from."""
+    rest = iter(prompts)
+    content: list[Any] = []
     for part in message.parts:
-        if isinstance(part, MediaPart):
-            prompt = media[next(prompts)]
-            shape.append("media")
-            fields.append(f"{prompt.digest} {prompt.spans}")
+        if isinstance(part, str):
+            content.append(part)
         else:
-            shape.append("text")
-            fields.append(part)
+            prompt = next(rest)
+            spans = [(span.lead, span.label, span.n_tokens) for span in prompt.spans]
+            content.append((prompt.digest, spans))
+    return content
 
 
-def _add_call(shape: list[str], fields: list[str], call: ToolCall, param: str) -> None:
-    arguments = call.arguments or ""
-    if isinstance(arguments, dict):
-        try:
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        except RecursionError:
-            raise ConversationError(f"{param} nests too deeply; flatten it", param) from None
-        shape.append("object")
-    else:
-        shape.append("json")
-    fields += (call.name, arguments)
+def _digest(plan: _Plan, vocab: Vocab) -> str:
+    """32 hex digits. MessagePack writes types and lengths, so different contents give different bytes."""
+    try:
+        data = _MESSAGEPACK.encode(plan.content)
+    except (UnicodeEncodeError, OverflowError, RecursionError):
+        data = _json_bytes(plan)
+    return sha256(vocab.fingerprint + data).hexdigest()[:32]
 
 
-def _digest(vocab: Vocab, shape: str, fields: Sequence[str]) -> str:
-    """One hash over lengths and texts: no two different sections give the same bytes."""
-    lengths = ",".join([str(len(field)) for field in fields])
-    content = "".join((shape, ":", lengths, ":", *fields))
-    return sha256(vocab.fingerprint + content.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+def _json_bytes(plan: _Plan) -> bytes:
+    """For what MessagePack cannot say: lone surrogates, integers beyond 64 bits."""
+    try:
+        return json.dumps(plan.content).encode()
+    except (RecursionError, ValueError) as error:
+        what = (
+            "nest too deeply" if isinstance(error, RecursionError) else f"cannot be written as JSON ({error})"
+        )
+        param = f"{plan.path}.tool_calls"
+        raise ConversationError(f"{param}: arguments {what}; send them as a string of JSON", param) from None

@@ -65,7 +65,7 @@ def _message(item: Any, param: str, names: dict[str, str], *, is_last: bool) -> 
         raise ConversationError(
             f"{param}.role must be one of {', '.join(_ROLES)}; got {_shown(given_role)}.", f"{param}.role"
         )
-    parts = _content(item.get("content"), f"{param}.content", role)
+    parts = _content(item, param, role)
     tools = _dynamic_tools(item, param, role, parts, names)
     calls = _tool_calls(item, param, role)
     partial = _partial(item, param, role, is_last)
@@ -87,14 +87,17 @@ def _message(item: Any, param: str, names: dict[str, str], *, is_last: bool) -> 
     )
 
 
-def _content(content: Any, param: str, role: Role) -> tuple[Part, ...]:
+def _content(item: Mapping[str, Any], param: str, role: Role) -> tuple[Part, ...]:
+    content = item.get("content")
     if isinstance(content, str):
         return (content,) if content else ()
     if content is None:
         return ()
     if not isinstance(content, list):
-        raise ConversationError(f"{param} must be a string, an array of parts, or null.", param)
-    return tuple(_part(part, f"{param}[{index}]", role) for index, part in enumerate(content))
+        raise ConversationError(
+            f"{param}.content must be a string, an array of parts, or null.", f"{param}.content"
+        )
+    return tuple(_part(part, f"{param}.content[{index}]", role) for index, part in enumerate(content))
 
 
 def _part(part: Any, param: str, role: Role) -> Part:

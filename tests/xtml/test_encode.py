@@ -432,9 +432,18 @@ def test_arguments_that_nest_too_deeply_are_refused(small_vocab: Vocab) -> None:
     for _ in range(100_000):
         value = {"a": value}
     message = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": value}}]}
-    with pytest.raises(ConversationError, match="nests too deeply") as caught:
+    with pytest.raises(ConversationError, match="nest too deeply") as caught:
         rendered(small_vocab, message)
-    assert caught.value.param == "messages[0].tool_calls[0].function.arguments"
+    assert caught.value.param == "messages[0].tool_calls"
+
+
+def test_integers_of_any_size_are_rendered(small_vocab: Vocab) -> None:
+    big = 10**4000
+    message = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"n": big}}}]}
+    assert f'type="number"<|sep|>{big}<|close|>' in rendered(small_vocab, message)
+    message["tool_calls"][0]["function"]["arguments"]["n"] = big**2
+    with pytest.raises(ConversationError, match="cannot be written as JSON"):
+        rendered(small_vocab, message)
 
 
 # Completions as the prompt of the next turn
