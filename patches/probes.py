@@ -6,7 +6,7 @@ Everything here imports vLLM; call it only where vLLM is installed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,34 +97,37 @@ class BlockFp8Tensor:
 
 
 @contextmanager
+def tensor_parallel_place(size: int, rank: int) -> Iterator[None]:
+    """vLLM's linear layers built inside believe to be `rank` of `size`; no process group is needed."""
+    from vllm.model_executor import parameter
+    from vllm.model_executor.layers import linear
+
+    place = {
+        "get_tensor_model_parallel_rank": lambda: rank,
+        "get_tensor_model_parallel_world_size": lambda: size,
+    }
+    with replaced(linear, **place), replaced(parameter, **place):
+        yield
+
+
+@contextmanager
 def engine_stage(
     kernel: Any = None, tensor_parallel_size: int = 1, tensor_parallel_rank: int = 0
 ) -> Iterator[Any]:
-    """Lets vLLM's linear layers be built outside an engine: one kernel for all, and a tensor-parallel place.
+    """Lets vLLM's linear layers be built outside an engine, with one kernel for all of them, which it yields.
 
-    Yields the kernel. vLLM's functions that it stands in for are put back at the end.
+    vLLM's functions that it stands in for are put back at the end.
     """
     import torch
-    from vllm.model_executor import parameter
-    from vllm.model_executor.layers import linear
     from vllm.model_executor.layers.quantization import modelopt
 
     kernel = kernel or ExactKernel()
     config = SimpleNamespace(model_config=SimpleNamespace(dtype=torch.bfloat16))
-    place = {
-        "get_tensor_model_parallel_rank": lambda: tensor_parallel_rank,
-        "get_tensor_model_parallel_world_size": lambda: tensor_parallel_size,
+    stand_ins = {
+        "init_fp8_linear_kernel": lambda **_: kernel,
+        "get_current_vllm_config": lambda: config,
     }
-    with ExitStack() as stack:
-        stack.enter_context(replaced(linear, **place))
-        stack.enter_context(replaced(parameter, **place))
-        stack.enter_context(
-            replaced(
-                modelopt,
-                init_fp8_linear_kernel=lambda **_: kernel,
-                get_current_vllm_config=lambda: config,
-            )
-        )
+    with tensor_parallel_place(tensor_parallel_size, tensor_parallel_rank), replaced(modelopt, **stand_ins):
         yield kernel
 
 

@@ -30,7 +30,9 @@ def measured(version: str, *scenarios: str) -> dict:
             path.insert(0, str(release(version)))
         except ReleaseUnavailable as error:
             pytest.skip(str(error))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("K")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("K3_", "KIMI_K3_"))
+    }
     environment |= {
         "PYTHONPATH": os.pathsep.join(path),
         "VLLM_TARGET_DEVICE": "cpu",
