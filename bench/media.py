@@ -5,17 +5,31 @@ Each table is measured in one run, the contenders taking turns, and shows the be
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import io
+import json
 import random
+import statistics
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
+from bench.stock_front_end import StockFrontEnd
+from engine.mini.build import checkpoint_dir
+from gateway.xtml.encode import encode
+from gateway.xtml.render_cache import RenderCache
+from gateway.xtml.request import from_request
+from gateway.xtml.vocab import Vocab
+from gateway.xtml.writer import MediaPrompt, MediaSpan
 from media.image import prepare_picture
 from media.navit import target_size
+from media.store import MediaLibrary
 from tests.media import reference_picture
 
 
@@ -102,9 +116,85 @@ def pictures() -> None:
         )
 
 
-def main() -> None:
-    pictures()
+N_SCREENSHOTS = 50
+
+
+def conversation(urls: list[str]) -> list[dict[str, Any]]:
+    """An agent's session: a task, then for each step a call and a screenshot as its result."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Find the cheapest flight and book it."}]
+    for step, url in enumerate(urls):
+        call = {"name": "click", "arguments": json.dumps({"x": step * 7 % 1920, "y": step * 11 % 1080})}
+        calls = [{"id": f"click:{step}", "type": "function", "function": call}]
+        messages.append({"role": "assistant", "content": "Next step.", "tool_calls": calls})
+        parts = [{"type": "text", "text": "Done."}, {"type": "image_url", "image_url": {"url": url}}]
+        messages.append({"role": "tool", "tool_call_id": f"click:{step}", "content": parts})
+    return messages
+
+
+def session(rounds: int = 5) -> None:
+    """Turn N of a session with N_SCREENSHOTS pictures, all but the last seen before."""
+    seen = [data_url(seed) for seed in range(N_SCREENSHOTS - 1)]
+    turns = [conversation([*seen, data_url(1000 + n)]) for n in range(rounds)]
+    stock = StockFrontEnd()
+    vocab, sections = Vocab.load(checkpoint_dir()), RenderCache()
+    with asyncio.Runner() as runner:
+
+        async def start() -> MediaLibrary:
+            return MediaLibrary()
+
+        async def ours(messages: list[dict[str, Any]]) -> int:
+            parsed = from_request({"messages": messages})
+            pictures = await asyncio.gather(*(library.picture(part.url) for part in parsed.media))
+            media = [
+                MediaPrompt((MediaSpan("", f"image {p.width}x{p.height}", p.item.n_tokens),), p.item.identity)
+                for p in pictures
+            ]
+            return len(encode(parsed, vocab, media, sections).ids)
+
+        library = runner.run(start())
+        earlier = conversation(seen)
+        runner.run(ours(earlier))
+        stock.process(earlier)
+        times: dict[str, list[float]] = {"ours": [], "vLLM": []}
+        for messages in turns:
+            for name, turn in (("ours", lambda m: runner.run(ours(m))), ("vLLM", stock.process)):
+                started = time.perf_counter()
+                n_tokens = turn(messages)
+                times[name].append(time.perf_counter() - started)
+        runner.run(library.aclose())
+    stock.close()
+    best = {name: min(seconds) * 1e3 for name, seconds in times.items()}
+    print()
+    print(
+        f"Front end at turn {N_SCREENSHOTS} of a session of 1920x1080 screenshots, {N_SCREENSHOTS - 1} "
+        f"of them seen, {n_tokens:,} prompt tokens (ours should be at least 10 x faster)"
+    )
+    print(f"{'':16}{'best ms':>10}{'median ms':>12}")
+    for name, seconds in times.items():
+        print(f"{name:16}{best[name]:10.1f}{statistics.median(seconds) * 1e3:12.1f}")
+    print(f"{'vLLM/ours':16}{best['vLLM'] / best['ours']:10.1f}")
+    print("ours: messages -> token ids and patches; vLLM: messages -> patches, chat template left out")
+
+
+def data_url(seed: int) -> str:
+    return "data:image/png;base64," + base64.b64encode(encoded(screenshot(1920, 1080, seed), "PNG")).decode()
+
+
+def clips() -> None:
+    """Clips against their floor."""
+    from bench import media_video  # it takes its tools from here
+
+    media_video.clips()
+
+
+# The sections of the report, by name: `python -m bench.media session` runs one.
+SECTIONS: dict[str, Callable[[], None]] = {"pictures": pictures, "session": session, "clips": clips}
+
+
+def main(names: Sequence[str]) -> None:
+    for name in names or SECTIONS:
+        SECTIONS[name]()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

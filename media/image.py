@@ -47,12 +47,13 @@ _TURNS = {
 }
 
 
-def lift_pillow_limit() -> None:
-    """Switch off Pillow's own pixel limit, which is below DEFAULT_PIXEL_LIMIT, for the whole process.
+def set_pillow_limit(n_pixels: int = DEFAULT_PIXEL_LIMIT) -> None:
+    """Set Pillow's own pixel limit, which is lower than DEFAULT_PIXEL_LIMIT, for the whole process.
 
-    For processes that open pictures only through this module, which has a limit of its own.
+    For processes that open pictures only through this module, which checks the exact limit itself; Pillow
+    refuses twice the number, also for pictures inside pictures (ICO).
     """
-    Image.MAX_IMAGE_PIXELS = None
+    Image.MAX_IMAGE_PIXELS = n_pixels
 
 
 def prepare_picture(
@@ -69,7 +70,7 @@ def prepare_picture(
                  checkpoint's own limits
     pixel_limit: pictures of more pixels are refused before they are decoded
     admit:       called with the number of pixels after the header was read and before memory is taken
-    Raises MediaError. Pillow's own limit of 179 megapixels holds too unless `lift_pillow_limit` was called.
+    Raises MediaError. Pillow's own limit of 179 megapixels holds too unless `set_pillow_limit` was called.
     """
     patch_limit = patch_limit_of(detail, config)
     image = decode(data, pixel_limit=pixel_limit, admit=admit)
@@ -116,16 +117,12 @@ def decode(
         _check_png(data)
     with _decoder_errors(data):
         image = Image.open(io.BytesIO(data), formats=[name])
-    n_pixels = image.width * image.height
-    if n_pixels > pixel_limit:
-        raise MediaError(
-            f"the picture has {image.width}x{image.height} pixels, "
-            f"more than this server's limit of {pixel_limit:,}; send a smaller one"
-        )
+    _check_pixels(image, pixel_limit)
     if admit is not None:
-        admit(n_pixels)
+        admit(image.width * image.height)
     with _decoder_errors(data):
         image.load()
+        _check_pixels(image, pixel_limit)  # an icon or HEIC picture may turn out larger than announced
         return _eight_bit(_upright(image, name), name)
 
 
@@ -142,6 +139,14 @@ def render(image: Image.Image, size: Size, config: MediaConfig) -> NDArray[np.ui
     if _is_transparent(image):
         return _composed(image, config)
     return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def _check_pixels(image: Image.Image, pixel_limit: int) -> None:
+    if image.width * image.height > pixel_limit:
+        raise MediaError(
+            f"the picture has {image.width}x{image.height} pixels, "
+            f"more than this server's limit of {pixel_limit:,}; send a smaller one"
+        )
 
 
 def _is_transparent(image: Image.Image) -> bool:
@@ -231,13 +236,13 @@ def _decoder_errors(data: bytes) -> Iterator[None]:
     except MemoryError as error:
         raise MediaError(f"received {describe(data)} that needs too much memory to decode") from error
     except Image.DecompressionBombError as error:
-        raise MediaError(f"received {describe(data)} of too many pixels") from error
+        raise MediaError(f"received {describe(data)} of too many pixels; send a smaller one") from error
     except Exception as error:
         raise MediaError(f"received {describe(data)} that cannot be decoded: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
     """The decoder's own words, without object addresses, paths and unprintable characters."""
-    text = re.sub(r"<[^>]*>|\bb?'[^']*'|0x[0-9a-fA-F]+|(?<!\w)/\S+", "...", str(error))
+    text = re.sub(r"<[^>]*>|\bb?'[^']*'|\b0x[0-9a-fA-F]+|(?<!\w)/\S+", "...", str(error))
     text = "".join(c for c in text if c.isascii() and c.isprintable())[:120].strip(" .")
     return text or "the file is damaged or incomplete"

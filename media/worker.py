@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from media import channel
 from media.config import MediaConfig
-from media.image import lift_pillow_limit, prepare_picture
+from media.image import prepare_picture, set_pillow_limit
 from media.packing import pack
 from media.types import Clip, MediaError, Picture
 
@@ -43,6 +43,7 @@ class PictureJob:
             _reply(sock, {"pixels": n_pixels})
             channel.receive(sock)
 
+        set_pillow_limit(self.pixel_limit)
         return prepare_picture(data, self.config, self.detail, pixel_limit=self.pixel_limit, admit=admit)
 
 
@@ -65,7 +66,6 @@ def main(handle: int, memory_limit: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
-    lift_pillow_limit()
     sock = socket.socket(fileno=handle)
     _reply(sock, {"ready": True})
     # Decoding libraries print complaints about damaged files.
