@@ -1,7 +1,7 @@
 """The engine patches on a Hopper GPU: real kernels, real sizes, a mixed-precision K3 with and without them.
 
-    python3 bench/gpu_patches.py projections
-    python3 bench/gpu_patches.py engine CHECKPOINT
+    python -m bench.gpu_patches projections
+    python -m bench.gpu_patches engine CHECKPOINT
 
 Needs vLLM for CUDA and, for `engine`, a ModelOpt mixed-precision K3 (random weights do). Put
 `patches/sitecustomize` and the checkout on PYTHONPATH if the package is not installed. Prints one JSON object
@@ -262,11 +262,11 @@ def engine_runs(model: str) -> None:
     for case, switches in (("patched", {}), ("sixth and seventh off", UNPATCHED)):
         say(case=case, **switches)
         environment = os.environ | {"K3_MODEL": model, "K3_PATCHES": "strict"} | switches
-        subprocess.run([sys.executable, __file__, "ask", model], env=environment, timeout=240)
+        command = [sys.executable, "-m", "bench.gpu_patches", "ask", model]
+        subprocess.run(command, env=environment, timeout=240)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     match sys.argv[1:]:
         case ["projections"]:
             projections()
