@@ -3,8 +3,21 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gateway.xtml import ConversationError, MediaPart, ResponseFormat, ToolCall, ToolChoice, from_request
+from gateway.xtml import (
+    ConversationError,
+    MediaPart,
+    MediaPrompt,
+    MediaSpan,
+    ResponseFormat,
+    ToolCall,
+    ToolChoice,
+    Vocab,
+    encode,
+    from_request,
+)
 
 USER = {"role": "user", "content": "q"}
 
@@ -433,3 +446,71 @@ def test_unknown_switches_are_refused(fields: dict[str, Any], param: str) -> Non
 def test_the_allowed_efforts_are_named() -> None:
     error = refusal({"messages": [USER], "reasoning_effort": "extreme"})
     assert "none, off, minimal, low, medium, high, xhigh, max" in error.message
+
+
+# Anything at all
+
+NAMES = """
+    messages role content name reasoning_content reasoning tool_calls tool_call_id tools partial type function
+    arguments id text image_url url detail strict parameters json_schema schema effort enabled thinking system
+    user assistant tool developer auto none required json_object max low f g
+"""
+words = st.sampled_from(NAMES.split())
+plain = st.none() | st.booleans() | st.integers() | st.floats() | words | st.text(max_size=4)
+anything = st.recursive(
+    plain,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(words | st.text(max_size=3), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def object_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Mostly plausible values, at times anything, any of them missing."""
+    return st.fixed_dictionaries({}, optional={name: value | anything for name, value in fields.items()})
+
+
+functions = object_of(
+    name=words, arguments=st.just('{"a": [1]}'), parameters=st.just({}), strict=st.booleans()
+)
+calls = object_of(id=words, type=st.just("function"), function=functions)
+parts = object_of(
+    type=st.sampled_from(["text", "image_url", "video_url", "input_image"]),
+    text=st.text(max_size=5),
+    image_url=st.just({"url": "u"}),
+    video_url=st.just("u"),
+)
+items = object_of(
+    role=st.sampled_from(["system", "user", "assistant", "tool", "developer"]),
+    content=st.text(max_size=5) | st.lists(parts, max_size=3),
+    name=words,
+    reasoning_content=words,
+    tool_calls=st.lists(calls, max_size=2),
+    tool_call_id=words,
+    tools=st.lists(calls, max_size=2),
+    partial=st.booleans(),
+)
+bodies = object_of(
+    messages=st.lists(items, min_size=1, max_size=4),
+    tools=st.lists(calls, max_size=2),
+    tool_choice=words,
+    response_format=object_of(type=words, json_schema=object_of(name=words, schema=st.just({}))),
+    thinking=object_of(type=words, effort=words, keep=st.just("all")),
+    reasoning_effort=words,
+    reasoning=object_of(effort=words, enabled=st.booleans()),
+    chat_template_kwargs=object_of(thinking=st.booleans(), thinking_effort=words),
+)
+
+
+@settings(max_examples=500)
+@given(bodies)
+def test_any_request_is_rendered_or_refused_by_name(small_vocab: Vocab, body: dict[str, Any]) -> None:
+    try:
+        conversation = from_request(body)
+        media = [MediaPrompt((MediaSpan("", "image 1x1", 1),), "digest")] * len(conversation.media)
+        prompt = encode(conversation, small_vocab, media)
+    except ConversationError as error:
+        assert error.param.split(".")[0].split("[")[0] in body or error.param == "messages"
+    else:
+        assert prompt.sections[-1].end == len(prompt.ids)
