@@ -46,11 +46,11 @@ def container_kind(data: bytes) -> Kind:
 
 
 def check_mp4(data: bytes, *, max_frames: int) -> None:
-    """Raises MediaError for an MP4 or MOV file without an index, or with one that cannot be true."""
+    """Raises MediaError for an MP4 or MOV file that is cut off, has no index, or one that cannot be true."""
     view = memoryview(data)
-    kinds = set()
-    for kind, body in _boxes(view):
-        kinds.add(kind)
+    missing: dict[bytes, int] = {}
+    for kind, body, n_missing in _boxes(view):
+        missing[kind] = n_missing
         if kind == b"moov":
             for track in _inside(body, b"trak"):
                 _check_track(track, len(data), max_frames)
@@ -58,15 +58,22 @@ def check_mp4(data: bytes, *, max_frames: int) -> None:
             for fragment in _inside(body, b"traf"):
                 for run in _inside(fragment, b"trun"):
                     _check_run(run, len(data))
-    if b"moov" not in kinds:
+    if b"moov" not in missing:
         raise MediaError(
             f"the clip's index (its `moov` box) is missing in the {len(data)} bytes received: the recording "
             "or the transfer was broken off; send the whole file"
         )
+    n_missing = max(missing[b"moov"], missing.get(b"mdat", 0))
+    # A fragmented file is made to be broken off, as a live recording is: what is there can be used.
+    if n_missing and b"moof" not in missing:
+        raise MediaError(
+            f"the clip is cut off: {n_missing} bytes are missing after the {len(data)} received; "
+            "send the whole file"
+        )
 
 
-def _boxes(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """(type, body) of each box; the last body is cut where the file is (ISO/IEC 14496-12, 4.2)."""
+def _boxes(view: memoryview) -> Iterator[tuple[bytes, memoryview, int]]:
+    """(type, body, missing bytes) of each box; the last body may be cut (ISO/IEC 14496-12, 4.2)."""
     at = 0
     while at + 8 <= len(view):
         size, kind, header = int.from_bytes(view[at : at + 4], "big"), bytes(view[at + 4 : at + 8]), 8
@@ -76,13 +83,13 @@ def _boxes(view: memoryview) -> Iterator[tuple[bytes, memoryview]]:
             size = len(view) - at
         if size < header:
             return
-        yield kind, view[at + header : at + size]
+        yield kind, view[at + header : at + size], max(at + size - len(view), 0)
         at += size
 
 
 def _inside(view: memoryview, *path: bytes) -> Iterator[memoryview]:
     """Bodies of all boxes at `path`, e.g. (b"mdia", b"minf")."""
-    for kind, body in _boxes(view):
+    for kind, body, _ in _boxes(view):
         if kind == path[0]:
             if len(path) == 1:
                 yield body

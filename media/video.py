@@ -154,6 +154,8 @@ def _cut(seconds: float) -> str:
 
 def _check_pixels(stream: VideoStream, n_frames: int, limits: ClipLimits) -> None:
     size, frame_pixels = f"{stream.width}x{stream.height}", stream.width * stream.height
+    if not frame_pixels:
+        raise MediaError("the clip is damaged: the size of its frames cannot be found")
     if frame_pixels > limits.frame_pixels:
         raise MediaError(
             f"the clip's frames have {size} pixels, more than the limit of {limits.frame_pixels:,}; "

@@ -93,6 +93,27 @@ def test_a_clip_with_its_index_first_is_read_and_half_of_it_refused(tmp_path):
     assert "cut off" in refusal(data[: len(data) // 2])
 
 
+def test_half_a_fragmented_mp4_is_what_there_is():
+    fragments = {"movflags": "frag_keyframe+empty_moov"}
+    data = numbered_clip(200, container_options=fragments, options={"g": "10"})
+    prepared = prepare_clip(data[: len(data) // 2])
+    assert 8 <= prepared.n_frames < 53
+
+
+def test_frames_that_an_edit_list_leaves_out_are_not_missing():
+    """Phones trim a clip by telling a shorter duration; the frames after it stay in the file."""
+    data = numbered_clip(60)
+    trimmed = patched(data, b"elst", 8, 1000)  # of 2000 thousandths
+    prepared = prepare_clip(trimmed)
+    assert prepared.duration == pytest.approx(1, abs=0.1)
+    assert max(prepared_numbers(prepared)) < 34
+
+
+def test_a_limit_of_exactly_full_hd_takes_full_hd():
+    data = clip([numbered(1, 1920, 1080)] * 2, options={"preset": "ultrafast"})
+    assert prepare_clip(data, K3_MEDIA_CONFIG, ClipLimits(frame_pixels=1920 * 1080)).height == 1080
+
+
 def test_half_a_webm_is_what_there_is():
     data = numbered_clip(200, container="webm", codec="libvpx", options={"g": "10"})
     prepared = prepare_clip(data[: len(data) // 2])

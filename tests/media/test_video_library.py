@@ -1,4 +1,4 @@
-"""Clips through the media library: decoded in a process of its own, once, with each tenant's own identities."""
+"""Clips through the media library: decoded in another process, once, with each tenant's own identities."""
 
 import asyncio
 import base64
