@@ -68,6 +68,7 @@ def test_the_same_frames_are_sampled_from_every_container_and_codec(how: dict):
     assert [chunk.item.grid for chunk in prepared.chunks] == [(4, 6, 8), (4, 6, 8)]
     assert (prepared.width, prepared.height, prepared.n_frames) == (96, 64, 8)
     assert prepared.duration == pytest.approx(31 / 30, abs=0.001)
+    assert not any("damaged" in note for note in prepared.notes)
 
 
 def test_the_patches_of_a_chunk_come_frame_after_frame():
@@ -122,6 +123,25 @@ def test_pixels_that_are_not_square_are_shown_as_a_player_shows_them():
     prepared = prepare_clip(numbered_clip(8, sample_aspect_ratio=Fraction(64, 45), rate=8))
     assert (prepared.width, prepared.height) == (137, 64)
     assert prepared_numbers(prepared) == list(range(8))
+
+
+def test_a_clip_on_its_side_is_stretched_along_its_own_width():
+    quarter = [0, FIXED, 0, -FIXED, 0, 0, 0, 0, 1 << 30]
+    data = numbered_clip(8, rate=8, sample_aspect_ratio=Fraction(2), display_matrix=quarter)
+    prepared = prepare_clip(data)
+    assert (prepared.width, prepared.height) == (64, 192)
+
+
+@needs_ffmpeg()
+def test_a_size_that_changes_in_mid_clip_is_fitted_to_the_first(tmp_path):
+    for name, scale in (("a", 1), ("b", 2)):
+        part = numbered_clip(8, width=96 * scale, height=64 * scale, rate=8, container="webm", codec="libvpx")
+        (tmp_path / f"{name}.webm").write_bytes(part)
+    (tmp_path / "list").write_text("file a.webm\nfile b.webm\n")
+    ffmpeg("-f", "concat", "-i", tmp_path / "list", "-c", "copy", tmp_path / "both.webm")
+    prepared = prepare_clip((tmp_path / "both.webm").read_bytes())
+    assert (prepared.width, prepared.height) == (96, 64)
+    assert prepared_numbers(prepared) == [*range(8), *range(8)]
 
 
 FIXED = 1 << 16
