@@ -95,9 +95,9 @@ def section_table(prompt: Prompt) -> list[str]:
     """One line a section: kind, the request's field, tokens, where they begin, digest."""
     rows = [("section", "field", "tokens", "start", "digest")]
     rows += [(s.kind, s.path or "-", str(s.end - s.start), str(s.start), s.digest) for s in prompt.sections]
-    kind, path, n_tokens, start, digest = (max(map(len, column)) for column in zip(*rows, strict=True))
+    kind, path, n_tokens, start, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [
-        f"{row[0]:<{kind}}  {row[1]:<{path}}  {row[2]:>{n_tokens}}  {row[3]:>{start}}  {row[4]:<{digest}}"
+        f"{row[0]:<{kind}}  {row[1]:<{path}}  {row[2]:>{n_tokens}}  {row[3]:>{start}}  {row[4]}"
         for row in rows
     ]
 

@@ -1,5 +1,6 @@
 """OpenAI requests become conversations; what K3 cannot say is refused by the name of the field."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -466,45 +467,64 @@ anything = st.recursive(
 )
 
 
-def object_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Mostly plausible values, at times anything, any of them missing."""
-    return st.fixed_dictionaries({}, optional={name: value | anything for name, value in fields.items()})
+WHOLE_REQUEST = {
+    "messages": [
+        {"role": "developer", "content": "x", "name": "n"},
+        {"role": "system", "tools": [tool("g", strict=False)]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "a"},
+                {"type": "image_url", "image_url": {"url": "u", "detail": "low"}},
+                {"type": "video_url", "video_url": {"url": "u"}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "r",
+            "tool_calls": [
+                {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}},
+                {"id": "2", "type": "function", "function": {"name": "g", "arguments": {"a": {"b": 1.5}}}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "2", "content": "b"},
+        {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "c"}]},
+        {"role": "assistant", "content": "d", "partial": True},
+    ],
+    "tools": [tool("f", description="d", parameters={"type": "object", "properties": {}})],
+    "tool_choice": {"type": "function", "function": {"name": "g"}},
+    "response_format": {"type": "json_schema", "json_schema": {"name": "o", "schema": {}, "strict": True}},
+    "thinking": {"type": "enabled", "effort": "low", "keep": "all"},
+    "reasoning_effort": "high",
+    "reasoning": {"effort": "low", "enabled": True},
+    "chat_template_kwargs": {"thinking": True, "thinking_effort": "max"},
+}
 
 
-functions = object_of(
-    name=words, arguments=st.just('{"a": [1]}'), parameters=st.just({}), strict=st.booleans()
-)
-calls = object_of(id=words, type=st.just("function"), function=functions)
-parts = object_of(
-    type=st.sampled_from(["text", "image_url", "video_url", "input_image"]),
-    text=st.text(max_size=5),
-    image_url=st.just({"url": "u"}),
-    video_url=st.just("u"),
-)
-items = object_of(
-    role=st.sampled_from(["system", "user", "assistant", "tool", "developer"]),
-    content=st.text(max_size=5) | st.lists(parts, max_size=3),
-    name=words,
-    reasoning_content=words,
-    tool_calls=st.lists(calls, max_size=2),
-    tool_call_id=words,
-    tools=st.lists(calls, max_size=2),
-    partial=st.booleans(),
-)
-bodies = object_of(
-    messages=st.lists(items, min_size=1, max_size=4),
-    tools=st.lists(calls, max_size=2),
-    tool_choice=words,
-    response_format=object_of(type=words, json_schema=object_of(name=words, schema=st.just({}))),
-    thinking=object_of(type=words, effort=words, keep=st.just("all")),
-    reasoning_effort=words,
-    reasoning=object_of(effort=words, enabled=st.booleans()),
-    chat_template_kwargs=object_of(thinking=st.booleans(), thinking_effort=words),
-)
+@st.composite
+def spoilt_requests(draw: st.DrawFn) -> dict[str, Any]:
+    """A request that uses everything, with some of its values replaced or missing."""
+    body: dict[str, Any] = copy.deepcopy(WHOLE_REQUEST)
+    for _ in range(draw(st.integers(0, 3))):
+        holder: Any = body
+        while True:
+            keys = sorted(holder) if isinstance(holder, dict) else range(len(holder))
+            key = draw(st.sampled_from(keys))
+            if not isinstance(holder[key], dict | list) or not holder[key] or draw(st.integers(0, 3)) == 0:
+                break
+            holder = holder[key]
+        if draw(st.booleans()):
+            holder[key] = draw(anything)
+        else:
+            del holder[key]
+        if not body:
+            break
+    return body
 
 
 @settings(max_examples=500)
-@given(bodies)
+@given(spoilt_requests())
 def test_any_request_is_rendered_or_refused_by_name(small_vocab: Vocab, body: dict[str, Any]) -> None:
     try:
         conversation = from_request(body)
