@@ -31,7 +31,7 @@ from gateway.xtml import (
 Json = dict[str, Any]
 
 UNPARSED = "k3_unparsed"  # extension field of a message and of a delta (docs/decoding.md)
-_FIELDS = {
+_FIELDS: dict[str, type | tuple[type, ...]] = {
     "text": str,
     "ids": list,
     "thinking": bool,
@@ -183,9 +183,10 @@ def _tool_choice(choice: str | Json) -> ToolChoice:
         if not isinstance(name, str):
             _fail("tool_choice: an object must have function.name")
         return ToolChoice("named", name)
-    if choice not in ("auto", "none", "required"):
-        _fail(f"tool_choice: must be auto, none, required or a named function; got {choice!r}")
-    return ToolChoice(choice)
+    match choice:
+        case "auto" | "none" | "required":
+            return ToolChoice(choice)
+    _fail(f"tool_choice: must be auto, none, required or a named function; got {choice!r}")
 
 
 def _mini_checkpoint() -> Path:

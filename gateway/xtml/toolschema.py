@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
 JSON_TYPES = frozenset({"boolean", "null", "number", "integer", "string", "object", "array"})
-_MAX_DEPTH = 40  # of nested sub-schemas; what is deeper restricts nothing
+_MAX_DEPTH = 50  # of nested sub-schemas; what is deeper restricts nothing
 _STRING_OR_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"?|-?Infinity|NaN', re.DOTALL)
 
 Types = frozenset[str] | None
@@ -21,8 +21,9 @@ class ToolSchema:
 
     def __init__(self, parameters: Any) -> None:
         self._root = parameters
-        self._objects = list(self._object_schemas(parameters, 0))
-        self._types: dict[str, Types] = {}
+        self._types: dict[str, Types] = {}  # by argument
+        self._types_of_refs: dict[str, Types] = {}
+        self._objects = list(self._object_schemas(parameters, 0, set()))
         self.required = [
             key
             for schema, always in self._objects
@@ -52,21 +53,24 @@ class ToolSchema:
             accepted |= found
         return frozenset(accepted) or None
 
-    def _object_schemas(self, schema: Any, depth: int, always: bool = True) -> Any:
+    def _object_schemas(
+        self, schema: Any, depth: int, followed: set[str], always: bool = True
+    ) -> Iterator[tuple[dict[str, Any], bool]]:
         """The parameters' schema and those it consists of; `always` false under anyOf and oneOf."""
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return
         yield schema, always
-        if "$ref" in schema:
-            yield from self._object_schemas(self._resolve(schema["$ref"]), depth + 1, always)
+        ref = schema.get("$ref")
+        if isinstance(ref, str) and ref not in followed:
+            followed.add(ref)
+            yield from self._object_schemas(self._resolve(ref), depth + 1, followed, always)
         for word in ("allOf", "anyOf", "oneOf"):
             branches = schema.get(word)
-            # Depth counts double here so that schemas which refer to themselves from many branches end.
             for branch in branches if isinstance(branches, list) else ():
-                yield from self._object_schemas(branch, depth + 10, always and word == "allOf")
+                yield from self._object_schemas(branch, depth + 1, followed, always and word == "allOf")
 
-    def _resolve(self, ref: Any) -> Any:
-        if not isinstance(ref, str) or not ref.startswith("#"):
+    def _resolve(self, ref: str) -> Any:
+        if not ref.startswith("#"):
             return None
         found = self._root
         for step in ref[1:].split("/")[1:]:
@@ -85,27 +89,34 @@ class ToolSchema:
         accepted = _named_types(schema.get("type"))
         if schema.get("nullable") is True and accepted is not None:
             accepted |= {"null"}
-        if "$ref" in schema:
-            accepted = _both(accepted, self._accepted(self._resolve(schema["$ref"]), depth + 1))
+        if isinstance(schema.get("$ref"), str):
+            accepted = _both(accepted, self._accepted_by_ref(schema["$ref"], depth))
         if "const" in schema:
             accepted = _both(accepted, _types_of_values([schema["const"]]))
         if isinstance(schema.get("enum"), list):
             accepted = _both(accepted, _types_of_values(schema["enum"]))
         for word in ("anyOf", "oneOf"):
             if isinstance(schema.get(word), list):
-                branches = [self._accepted(branch, depth + 10) for branch in schema[word]]
+                branches = [self._accepted(branch, depth + 1) for branch in schema[word]]
                 if None not in branches:
                     accepted = _both(accepted, frozenset().union(*(b for b in branches if b is not None)))
         for branch in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
-            accepted = _both(accepted, self._accepted(branch, depth + 10))
+            accepted = _both(accepted, self._accepted(branch, depth + 1))
         if accepted is None and "properties" in schema:
             return frozenset({"object"})
         if accepted is None and "items" in schema:
             return frozenset({"array"})
         return accepted
 
+    def _accepted_by_ref(self, ref: str, depth: int) -> Types:
+        """Each reference is followed once; one that leads back to itself restricts nothing."""
+        if ref not in self._types_of_refs:
+            self._types_of_refs[ref] = None
+            self._types_of_refs[ref] = self._accepted(self._resolve(ref), depth + 1)
+        return self._types_of_refs[ref]
 
-def tool_schemas(tools: Any) -> dict[str, ToolSchema]:
+
+def tool_schemas(tools: Iterable[Any]) -> dict[str, ToolSchema]:
     """Each declared tool's schema by name; of two tools of one name the first."""
     schemas: dict[str, ToolSchema] = {}
     for tool in tools:
@@ -162,7 +173,7 @@ def _both(left: Types, right: Types) -> Types:
 
 
 class Literal(NamedTuple):
-    """A JSON text, unchanged but for NaN and Infinity, and its type; the outermost `keys` of an object."""
+    """A JSON text, unchanged but for NaN and Infinity, and its type."""
 
     text: str
     type: str

@@ -29,8 +29,16 @@ _PHRASES = [
     *['argument key="s" type="string"', 'argument key="n" type="string"', 'argument key="o" type="object"'],
     *['argument key="x" type="number"', "argument key = s type = string", "argument", 'argument key="s'],
     *['json type="object"', '{"s": "v", "n": 1}', '{"a":1e2}', "{", "NaN", '{"a": -Infinity}', "200", "true"],
-    *["[1, 2", "null", "9" * 5000, "[" * 3000, '"q"', "\\", '"', "\n", "   ", "hello world", "stop", "sto"],
-    *["<|open|>think<|sep|>", "<|close|>think<|sep|>", "<|open|>", "<|sep|>", "<|close|>think", "<|", "é城🙂"],
+    *["[1, 2", "null", "9" * 4400, "[" * 1200, '"q"', "\\", '"', "\n", "   ", "hello world", "stop", "sto"],
+    *[
+        "<|open|>think<|sep|>",
+        "<|close|>think<|sep|>",
+        "<|open|>",
+        "<|sep|>",
+        "<|close|>think",
+        "<|",
+        "é城🙂",
+    ],
 ]
 _BLOCKS = [
     *["Cthink|", "Othink|", "Oresponse|", "Cresponse|", "Otools|", "Ctools|", "Cmessage|", "Ccall|"],
@@ -43,11 +51,12 @@ _BLOCKS = [
 class RandomIds:
     """Sequences of ids from one seeded generator."""
 
-    def __init__(self, vocab: Vocab, seed: int) -> None:
+    def __init__(self, vocab: Vocab, seed: int, *, spelled_markers: bool = True) -> None:
         self.random = random.Random(seed)
         self.vocab = vocab
         markers = {"O": vocab.open, "C": vocab.close, "|": vocab.sep}
-        self.phrases = [vocab.encode(phrase) for phrase in _PHRASES]
+        phrases = _PHRASES if spelled_markers else [text for text in _PHRASES if "<|" not in text]
+        self.phrases = [vocab.encode(phrase) for phrase in phrases]
         self.blocks = [self._block(text, markers) for text in _BLOCKS]
         self.markers = [*markers.values()] * 3 + [vocab.end_of_msg, vocab.media_pad, *vocab.stop_ids]
 
@@ -67,8 +76,14 @@ class RandomIds:
                 case "m":
                     ids.append(self.random.choice(self.markers))
                 case _:
-                    ids.append(self.random.randrange(-1, self.vocab.size + 1))
+                    ids.append(self.random.choice((self._ordinary, self._any))())
         return ids
+
+    def _ordinary(self) -> int:
+        return self.random.randrange(self.vocab.n_ranks)
+
+    def _any(self) -> int:
+        return self.random.randrange(-1, self.vocab.size + 1)
 
     def options(self) -> dict[str, object]:
         """Arguments for a Decoder."""
