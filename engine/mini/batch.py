@@ -190,18 +190,24 @@ def _batch(rows: list[list[Encoded]], length: int, pad_id: int) -> Batch:
         positions[r, start:] = np.arange(length - start)
         if start < length:
             chunk_starts[r, start // CHUNK] = True
-    placed = [group for _, group in sorted(groups.items(), key=lambda pair: pair[0])]
+    placed = [groups[key] for key in sorted(groups)]
     media_positions = [
         np.arange(offset, offset + item.n_tokens) for group in placed for offset, item, _ in group
     ]
     label_rows = [[labels.get(name, IGNORED) for name in LABELS] for g in placed for _, _, labels in g]
     return Batch(
-        *map(torch.from_numpy, (ids, targets, weights, segments, positions, chunk_starts, is_token)),
+        ids=torch.from_numpy(ids),
+        targets=torch.from_numpy(targets),
+        weights=torch.from_numpy(weights),
+        segments=torch.from_numpy(segments),
+        positions=torch.from_numpy(positions),
+        chunk_starts=torch.from_numpy(chunk_starts),
+        is_token=torch.from_numpy(is_token),
         media_positions=torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *media_positions])),
         labels=torch.tensor(label_rows, dtype=torch.int64).view(-1, len(LABELS)),
         media=[
-            _media_group([item for _, item, _ in group], is_clip, bucket)
-            for (is_clip, bucket), group in sorted(groups.items(), key=lambda pair: pair[0])
+            _media_group([item for _, item, _ in groups[key]], is_clip=key[0], size=key[1])
+            for key in sorted(groups)
         ],
         spans=spans,
     )

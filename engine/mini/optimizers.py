@@ -49,8 +49,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(stack: Tensor, steps: int = 5) -> Tensor:
-    """About the nearest orthogonal matrix of each (n, rows, columns) matrix; bfloat16."""
-    x = stack.bfloat16()
+    """About the nearest orthogonal matrix of each (n, rows, columns) matrix; in bfloat16 on a GPU."""
+    x = stack.bfloat16() if stack.is_cuda else stack
     tall = x.shape[-2] > x.shape[-1]
     if tall:
         x = x.mT

@@ -176,7 +176,7 @@ class Training:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, str]:
-        """Exact match of whole completions by skill, each token given the right ones before it: `hits/all`."""
+        """`hits/all` by skill: whole completions guessed right, each token after the right ones before it."""
         hits: defaultdict[str, list[int]] = defaultdict(list)
         for held_out in self.held_out:
             batch = held_out.to(self.device)

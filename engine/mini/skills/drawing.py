@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +95,7 @@ def draw(width: int, height: int, background: Rgb | None, shapes: Sequence[Shape
     return pixels
 
 
-def _depth(shape: str, u: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+def _depth(shape: str, u: NDArray[Any], v: NDArray[Any]) -> NDArray[Any]:
     """How far inside the shape a point is, in radii; negative outside."""
     if shape == "circle":
         return 0.95 - np.hypot(u, v)

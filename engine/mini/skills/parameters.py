@@ -70,9 +70,9 @@ def _parameter(source: Source, nested: bool) -> Parameter:
     if kind < 0.6:
         return _integer(source)
     if kind < 0.72:
-        value = source.chance(0.5)
-        spoken = source.pick(("true", "yes", "on") if value else ("false", "no", "off"))
-        return Parameter(source.pick(_BOOLEAN_KEYS), {"type": "boolean"}, value, spoken)
+        truth = source.chance(0.5)
+        said = source.pick(("true", "yes", "on") if truth else ("false", "no", "off"))
+        return Parameter(source.pick(_BOOLEAN_KEYS), {"type": "boolean"}, truth, said)
     if kind < 0.8:
         key = source.pick(tuple(_ENUMS))
         value = source.pick(_ENUMS[key])

@@ -282,7 +282,7 @@ def chain(source: Source) -> Task:
 def dynamic_tool(source: Source) -> Task:
     """The tool is declared by a system message, at the start or after some talk."""
     wanted = wish(source)
-    declaration = {"role": "system", "tools": _others(source, [wanted], 0, 1)}
+    dynamic = _others(source, [wanted], 0, 1)
     messages: list[dict[str, Any]] = []
     if source.chance(0.6):
         talk = source.pick((greeting, echo))(source)
@@ -291,12 +291,11 @@ def dynamic_tool(source: Source) -> Task:
         messages.append(
             {"role": "assistant", "reasoning_content": talk.reasoning(effort), "content": talk.content}
         )
-    messages += [declaration, user(wanted.text)]
+    messages += [{"role": "system", "tools": dynamic}, user(wanted.text)]
     body: dict[str, Any] = {"messages": messages}
     if source.chance(0.3):
-        body["tools"] = [t for t in _others(source, [], 1, 2) if t["function"]["name"] not in [d["function"]["name"] for d in declaration["tools"]]]  # fmt: skip
-        if not body["tools"]:
-            del body["tools"]
+        taken = [tool["function"]["name"] for tool in dynamic]
+        body["tools"] = [wish(source, taken, short=True).declared]
     return _call_task("dynamic", body, [wanted])
 
 

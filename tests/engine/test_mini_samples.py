@@ -1,0 +1,151 @@
+"""Training data: right answers, rendered and prepared as the service does it, split by construction."""
+
+import json
+
+import jsonschema
+import numpy as np
+import pytest
+
+from engine.mini.build import checkpoint_dir
+from engine.mini.files import mp4, png, with_media
+from engine.mini.samples import EFFORTS, SKILLS, after_earlier_turn, encode_task, samples
+from engine.mini.skills import pictures, tools
+from engine.mini.skills.base import DrawnClip, DrawnPicture, Source
+from engine.mini.skills.drawing import held_out_pair
+from gateway.xtml.conversation import ToolChoice
+from gateway.xtml.decode import Decoder
+from gateway.xtml.events import fold
+from gateway.xtml.request import from_request
+from gateway.xtml.vocab import Vocab
+from media.image import prepare_picture
+from media.video import prepare_clip
+
+
+@pytest.fixture(scope="module")
+def vocab():
+    return Vocab.load(checkpoint_dir())
+
+
+def tasks_of(skill, n=12, held_out=False):
+    source = Source(f"test {skill}", held_out)
+    return [SKILLS[skill][0](source) for _ in range(n)]
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_the_service_reads_back_what_the_completion_says(skill, vocab):
+    for task in tasks_of(skill):
+        for effort in EFFORTS:
+            encoded = encode_task(task, effort, vocab)
+            conversation = from_request({**task.body, "reasoning_effort": effort})
+            decoder = Decoder(
+                vocab,
+                thinking=conversation.thinking,
+                tools=conversation.declared_tools,
+                tool_choice=conversation.tool_choice or ToolChoice(),
+            )
+            events = decoder.feed(encoded.ids[encoded.n_prompt :])
+            reply = fold([*events, *decoder.finish("stop")])
+            assert not decoder.repairs
+            assert (reply.reasoning or "") == task.reasoning(effort)
+            assert (reply.content or "") == task.content
+            calls = [(call.name, json.loads(call.arguments)) for call in reply.tool_calls]
+            assert calls == [(name, arguments) for name, arguments in task.calls]
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_more_effort_thinks_longer(skill, vocab):
+    for task in tasks_of(skill):
+        lengths = [len(vocab.encode(task.reasoning(effort))) for effort in ("none", "low", "high", "max")]
+        assert lengths == sorted(set(lengths))
+
+
+@pytest.mark.parametrize("skill", ["tool", "parallel", "dynamic", "chain"])
+def test_calls_fit_the_declared_schemas(skill):
+    for task in tasks_of(skill, 40):
+        conversation = from_request(task.body)
+        schemas = {t["function"]["name"]: t["function"]["parameters"] for t in conversation.declared_tools}
+        assert len(schemas) == len(conversation.declared_tools)
+        for name, arguments in task.calls:
+            jsonschema.validate(arguments, schemas[name])
+
+
+def test_json_answers_fit_the_schema_and_are_compact():
+    for task in tasks_of("json_schema", 40):
+        value = json.loads(task.content)
+        jsonschema.validate(value, task.body["response_format"]["json_schema"]["schema"])
+        assert task.content == json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def test_the_same_seed_gives_the_same_samples(vocab):
+    def first(n):
+        made = samples(Source("again"), vocab, 1024)
+        return [next(made) for _ in range(n)]
+
+    for one, other in zip(first(30), first(30), strict=True):
+        assert one.ids == other.ids
+        for (_, item, _), (_, same, _) in zip(one.media, other.media, strict=True):
+            assert np.array_equal(item.patches, same.patches)
+
+
+def test_held_out_values_never_occur_in_training():
+    def names(held_out):
+        source = Source("names", held_out)
+        return {tools.tool_name(source) for _ in range(2000)}, {source.name() for _ in range(2000)}
+
+    for trained, held_out in zip(names(False), names(True), strict=True):
+        assert len(trained) > 50 and len(held_out) > 5
+        assert not trained & held_out
+
+
+def test_held_out_sizes_and_pairs_of_pictures_never_occur_in_training():
+    trained, held_out = Source("p"), Source("p", held_out=True)
+    sizes = [{_size(pictures.picture(source)) for _ in range(300)} for source in (trained, held_out)]
+    assert not sizes[0] & sizes[1]
+    described = [pictures._describe(trained).content for _ in range(400)]
+    for content in described:
+        for part in content.removesuffix(".").split(" on ")[0].lower().split(" and "):
+            _, color, shape, *_ = part.split()
+            assert not held_out_pair(color, shape)
+
+
+def _size(task):
+    return task.media[0].pixels.shape[:2]
+
+
+def test_a_png_of_a_picture_is_prepared_as_in_training(vocab):
+    for task in tasks_of("picture", 30):
+        encoded = encode_task(task, "low", vocab)
+        for medium, (_, item, _) in zip(task.media, encoded.media, strict=True):
+            assert isinstance(medium, DrawnPicture)
+            prepared = prepare_picture(png(medium))
+            assert prepared.item.grid == item.grid
+            assert np.array_equal(prepared.item.patches, item.patches)
+
+
+def test_an_mp4_of_a_clip_is_prepared_almost_as_in_training(vocab):
+    for task in tasks_of("video", 8):
+        encoded = encode_task(task, "low", vocab)
+        (medium,) = task.media
+        assert isinstance(medium, DrawnClip)
+        prepared = prepare_clip(mp4(medium))
+        assert [chunk.item.grid for chunk in prepared.chunks] == [item.grid for _, item, _ in encoded.media]
+        text = vocab.decode(encoded.ids[: encoded.n_prompt])
+        assert all(f"{chunk.timestamp}<|media_begin|>video" in text for chunk in prepared.chunks)
+        for chunk, (_, item, _) in zip(prepared.chunks, encoded.media, strict=True):
+            difference = np.abs(chunk.item.patches.astype(int) - item.patches.astype(int))
+            assert difference.mean() < 8
+
+
+def test_media_urls_become_files_in_place():
+    (task,) = tasks_of("picture", 1)
+    parts = with_media(task)["messages"][0]["content"]
+    assert sum(p["type"] == "image_url" for p in parts) == len(task.media)
+    assert all(p["image_url"]["url"].startswith("data:image/png") for p in parts if p["type"] == "image_url")
+
+
+def test_an_earlier_turn_leaves_system_messages_first():
+    source = Source("turn")
+    for task in tasks_of("fact", 20):
+        roles = [m["role"] for m in after_earlier_turn(task, source).body["messages"]]
+        assert "system" not in roles[1:]
+        assert roles[-1] == "user"
