@@ -115,7 +115,7 @@ class Session:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, nargs="+", default=[200_000, 1_000_000])
-    parser.add_argument("--rounds", type=int, default=5, help="the best of these counts")
+    parser.add_argument("--rounds", type=int, default=9, help="the best of these counts")
     arguments = parser.parse_args()
 
     folder, which = _tokenizer()

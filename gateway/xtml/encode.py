@@ -106,9 +106,10 @@ def encode(
     Lone surrogates in text become U+FFFD. Raises ConversationError where the conversation cannot be
     rendered, ValueError where `media` does not fit it.
     """
-    ids: list[int] = []
+    rendered_ids: list[tuple[int, ...]] = []
     slots: list[MediaSlot] = []
     sections: list[Section] = []
+    end = 0
     for plan in _plans(conversation, media):
         digest = _digest(plan, vocab)
         rendered = cache.get(digest) if cache is not None else None
@@ -116,11 +117,14 @@ def encode(
             rendered = _render(plan, vocab)
             if cache is not None:
                 cache.put(digest, rendered)
-        start = len(ids)
-        ids.extend(rendered.ids)
+        start, end = end, end + len(rendered.ids)
+        rendered_ids.append(rendered.ids)
         for nth, span, offset, n_tokens in rendered.pads:
             slots.append(MediaSlot(plan.media[nth], span, start + offset, n_tokens))
-        sections.append(Section(plan.kind, plan.path, start, len(ids), digest))
+        sections.append(Section(plan.kind, plan.path, start, end, digest))
+    ids: list[int] = []
+    for section_ids in rendered_ids:  # last, so that the garbage collector never walks a long half-made list
+        ids += section_ids
     n_stub = 0 if conversation.partial else len(_channel_opener(vocab, conversation.thinking))
     return Prompt(ids, tuple(slots), tuple(sections), n_stub)
 
