@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +23,10 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from gateway.xtml import Decoder, Vocab
+from gateway.xtml import Decoder, Vocab, fold
 
 LENGTHS = (2_000, 8_000, 32_000)
+KINDS = ("argument", "content", "thinking")
 ROUNDS = 5
 N_SAMPLES, N_STEPS = 8, 48
 TOOL = {
@@ -44,9 +47,11 @@ def main() -> None:
     vocab = Vocab.load(folder)
     theirs = VllmSide(vocab)
     Decoder(vocab)  # the token table is made once a process
+    for kind in KINDS:
+        check_agreement(vocab, theirs, kind)
     print(f"CPU microseconds per token, best of {ROUNDS} rounds; tokenizer {folder.name}")
     print(f"{'text':10}{'tokens':>8}{'ours':>9}{'vLLM 0.32':>12}{'ratio':>8}")
-    for kind in ("argument", "content", "thinking"):
+    for kind in KINDS:
         ours_at: dict[int, float] = {}
         for length in LENGTHS:
             head, body = completion(vocab, kind, length)
@@ -56,9 +61,8 @@ def main() -> None:
                 other = min(other, theirs.cost(head, body))
             ours_at[length] = ours
             print(f"{kind:10}{length:>8}{ours:>9.2f}{other:>12.1f}{other / ours:>8.0f}", flush=True)
-        print(
-            f"{'':10}ours at {LENGTHS[-1]} tokens: {ours_at[LENGTHS[-1]] / ours_at[LENGTHS[0]]:.2f} x {LENGTHS[0]}"
-        )
+        growth = ours_at[LENGTHS[-1]] / ours_at[LENGTHS[0]]
+        print(f"{'':10}ours at {LENGTHS[-1]} tokens: {growth:.2f} x the cost at {LENGTHS[0]}")
 
 
 def tokenizer_folder() -> Path:
@@ -73,12 +77,11 @@ def tokenizer_folder() -> Path:
 
 
 def completion(vocab: Vocab, kind: str, length: int) -> tuple[list[int], list[int]]:
-    """Ids that lead into a channel, and `length` ids of text in it (Python source, as agents write)."""
+    """Ids that lead into a channel, and `length` ids of text in it (Python source, as agents write it)."""
     text = list(islice(cycle(vocab.encode(inspect.getsource(argparse))), length))
     if kind == "thinking":
         return [], text
-    opened = "think", "response"
-    head = marked(vocab, "I shall write it.", ("close", "think"), ("open", opened[1]))
+    head = marked(vocab, "I shall write it.", ("close", "think"), ("open", "response"))
     if kind == "argument":
         head += marked(
             vocab,
@@ -98,6 +101,22 @@ def marked(vocab: Vocab, *parts: str | tuple[str, str]) -> list[int]:
         else:
             ids += [getattr(vocab, part[0]), *vocab.encode(part[1]), vocab.sep]
     return ids
+
+
+def check_agreement(vocab: Vocab, theirs: VllmSide, kind: str) -> None:
+    """Both sides must read a short completion alike, or comparing their cost means nothing."""
+    head, body = completion(vocab, kind, 300)
+    tail = {
+        "argument": [("close", "argument"), ("close", "call"), ("close", "tools"), ("close", "message")],
+        "content": [("close", "response"), ("close", "message")],
+        "thinking": [("close", "think"), ("open", "response")],
+    }
+    ids = [*head, *body, *marked(vocab, *tail[kind])]
+    decoder = Decoder(vocab, tools=[TOOL])
+    reply = fold([event for token in ids for event in decoder.feed([token])])
+    ours = reply.reasoning, reply.content, [json.loads(call.arguments) for call in reply.tool_calls]
+    if ours != theirs.reply(ids):
+        raise RuntimeError(f"the two sides do not read the {kind} completion alike")
 
 
 def timed(step: Callable[[int], Any], ids: list[int]) -> float:
@@ -139,14 +158,34 @@ class VllmSide:
         seconds = sum(self._steps(head, body[: middle + N_STEPS]) for middle in middles)
         return seconds / (N_SAMPLES * N_STEPS) * 1e6
 
+    def reply(self, ids: list[int]) -> tuple[str, str, list[Any]]:
+        """Reasoning, content and calls' arguments of a completion, streamed id by id."""
+        step = self._stepper()
+        deltas = [delta for token in ids if (delta := step([token])) is not None]
+        calls = [call.function.arguments for delta in deltas for call in delta.tool_calls]
+        return (
+            "".join(delta.reasoning or "" for delta in deltas),
+            "".join(delta.content or "" for delta in deltas),
+            [json.loads(arguments) for arguments in calls],
+        )
+
     def _steps(self, head: list[int], body: list[int]) -> float:
         """CPU seconds of the last N_STEPS ids of `body`."""
+        step = self._stepper()
+        # The head in single ids, since the parser cannot cross from one channel to the next in one step.
+        for token in head:
+            step([token])
+        step(body[:-N_STEPS])
+        return timed(lambda token: step([token]), body[-N_STEPS:])
+
+    def _stepper(self) -> Callable[[list[int]], Any]:
+        """A new completion: a function from the ids of a step to vLLM's delta message, or None."""
         from vllm.sampling_params import SamplingParams
         from vllm.v1.engine.detokenizer import FastIncrementalDetokenizer
 
         params = SamplingParams(skip_special_tokens=False, spaces_between_special_tokens=False)
-        engine_request = _EngineRequest("0", params, self._prompt)
-        detokenizer = FastIncrementalDetokenizer(self._backend, engine_request)  # type: ignore[arg-type]
+        request: Any = _EngineRequest("0", params, self._prompt)
+        detokenizer = FastIncrementalDetokenizer(self._backend, request)
         parser = self._parser(self._tokenizer, self._request.tools)
 
         def step(ids: list[int]) -> Any:
@@ -154,11 +193,7 @@ class VllmSide:
             text = detokenizer.get_next_output_text(False, True)
             return parser.parse_delta(text, ids, self._request, self._prompt, finished=False)
 
-        # The head in single ids, since the parser cannot cross from one channel to the next in one step.
-        for token in head:
-            step([token])
-        step(body[:-N_STEPS])
-        return timed(lambda token: step([token]), body[-N_STEPS:])
+        return step
 
 
 class _EngineRequest:
@@ -184,8 +219,6 @@ class ParserTokenizer:
         return dict(self._vocab.special_ids)
 
     def _pieces(self, text: str) -> Iterator[int]:
-        import re
-
         for piece in re.split(r"(<\|\w+\|>)", text):
             special = self._vocab.special_ids.get(piece)
             yield from self._vocab.encode(piece) if special is None else [special]

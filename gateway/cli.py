@@ -6,7 +6,7 @@ import importlib
 
 import typer
 
-COMMANDS = ("serve", "render", "see", "patches")
+COMMANDS = ("serve", "render", "decode", "see", "patches")
 
 app = typer.Typer(
     name="k3",
