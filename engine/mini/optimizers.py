@@ -33,7 +33,10 @@ class Muon(torch.optim.Optimizer):
 
     def _step_shape(self, shape: torch.Size, parameters: list[nn.Parameter], group: dict[str, float]) -> None:
         grads = [p.grad for p in parameters]
-        momenta = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in parameters]
+        for parameter in parameters:
+            if "momentum" not in self.state[parameter]:
+                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        momenta = [self.state[p]["momentum"] for p in parameters]
         torch._foreach_mul_(momenta, group["momentum"])
         torch._foreach_add_(momenta, grads)
         ahead = torch._foreach_add(grads, momenta, alpha=group["momentum"])

@@ -103,7 +103,7 @@ class Training:
         last_save = last_evaluation = self.elapsed
         began, before = time.monotonic(), self.elapsed
         running: defaultdict[str, float] = defaultdict(float)
-        n_running = 0
+        n_running, logged = 0, self.elapsed
         while self.progress < 1.0:
             losses = self.train_step(feeder.next())
             n_running += 1
@@ -112,9 +112,11 @@ class Training:
             self.elapsed = before + time.monotonic() - began
             if self.step % 20 == 0 or self.progress >= 1.0:
                 means = {name: round(float(value) / n_running, 4) for name, value in running.items()}
-                self._log(rate=round(self.rate(), 4), **means)
+                speed = n_running * s.rows * s.row_length / max(self.elapsed - logged, 1e-6)
+                memory = torch.cuda.max_memory_allocated() / 2**30 if self.device.type == "cuda" else 0.0
+                self._log(rate=round(self.rate(), 4), **means, tokens_s=int(speed), gpu_gib=round(memory, 1))
                 running.clear()
-                n_running = 0
+                n_running, logged = 0, self.elapsed
             if self.elapsed - last_evaluation > s.evaluate_every or self.progress >= 1.0:
                 self._log(held_out=self.evaluate())
                 last_evaluation = self.elapsed

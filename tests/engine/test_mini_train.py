@@ -6,11 +6,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from engine.mini.batch import Packer
+from engine.mini.build import checkpoint_dir
 from engine.mini.checkpoint import tensor_shapes, write_checkpoint
 from engine.mini.config import MiniConfig
 from engine.mini.optimizers import orthogonal
 from engine.mini.reference import MiniK3
+from engine.mini.samples import SKILLS, encode_task
+from engine.mini.skills.base import Source
 from engine.mini.train import Settings, Training
+from gateway.xtml.vocab import Vocab
 
 TINY = MiniConfig(
     hidden_size=64, n_layers=3, full_attn_layers=(3,), attn_res_block_size=2, dense_intermediate_size=96,
@@ -50,6 +55,25 @@ def test_the_loss_falls(tmp_path):
     batch = model.held_out[0]
     losses = [float(model.train_step(batch)["loss"]) for _ in range(10)]
     assert losses[-1] < losses[0] - 0.5
+
+
+def test_every_parameter_has_a_gradient(tmp_path):
+    """But the first layer's residual weights: with one source there is nothing to weigh."""
+    model = training(tmp_path, 10, row_length=512)
+    source, vocab = Source(1), Vocab.load(checkpoint_dir())
+    packer = Packer(2, 512, pad_id=0)
+    for skill in ("picture", "video", "echo"):
+        packer.add(encode_task(SKILLS[skill][0](source), "low", vocab))
+    batch = packer.flush()
+    named = dict(model.model.named_parameters())
+    learned = {n: p for n, p in named.items() if p.requires_grad and "0/self_attention_res" not in n}
+    with torch.no_grad():  # projections of zero would hide the norms before them
+        for name, parameter in learned.items():
+            parameter.add_(0.1 if "res_proj" in name else 0.0)
+    hidden, pooled, _ = model.model(batch)
+    (model.model.logits(hidden).logsumexp(-1).sum() + pooled.sum()).backward()
+    still = [name for name, p in learned.items() if p.grad is None or not p.grad.abs().sum()]
+    assert not still
 
 
 def test_the_weights_are_those_of_a_checkpoint(trained, tmp_path):
