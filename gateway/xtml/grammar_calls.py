@@ -16,8 +16,8 @@ from typing import Any
 from gateway.xtml.grammar_rules import Rules, either, literal, none_of, regex_rules
 from gateway.xtml.grammar_schema import TYPES, Schema, Shapes, compiled
 
-MAX_STATES = 1024  # of one grammar: below half a second of compiling
-MAX_TRACKED = 10  # keys of one tool: 2**10 states
+MAX_STATES = 512  # of one grammar: below half a second of compiling
+MAX_TRACKED = 9  # keys of one tool: 2**9 states
 MAX_TRACKED_OPTIONAL = 6  # up to so many keys in all, an optional one cannot come twice either
 
 
