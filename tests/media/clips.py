@@ -37,6 +37,15 @@ def ffmpeg(*arguments: str | Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+def peak_memory() -> int:
+    """The most bytes that this process has held (Linux).
+
+    Not `ru_maxrss`: a child starts with its parent's.
+    """
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
 def numbered(number: int, width: int = 96, height: int = 64) -> NDArray[np.uint8]:
     """A grey frame, (height, width, 3) uint8, that shows `number` in binary, most significant bit first."""
     bits = np.array([number >> i & 1 for i in reversed(range(FIELD * FIELD))], np.uint8) * 255

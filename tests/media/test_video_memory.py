@@ -11,11 +11,12 @@ from tests.media.clips import clip, repeated
 
 LIMIT_MIB = 150  # above the result itself
 CHILD = """
-import resource, sys, time
+import sys, time
 from media.video import prepare_clip
+from tests.media.clips import peak_memory
 
 def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_memory() / 1024**2
 
 with open(sys.argv[1], "rb") as file:
     data = file.read()
