@@ -206,6 +206,14 @@ def test_a_header_that_claims_a_thousand_million_takes_no_memory(
     assert int(lines[-1]) < PEAK_ABOVE_IMPORT, lines
 
 
+def test_a_fragment_that_claims_a_thousand_million_is_refused():
+    data = numbered_clip(31, container_options={"movflags": "frag_keyframe+empty_moov"})
+    at = data.index(b"trun") + 4
+    without_sizes = data[:at] + struct.pack(">II", 1, 1_000_000_000) + data[at + 8 :]
+    assert "claims 1000000000 samples" in refusal(without_sizes)
+    assert "claims 1000000000 samples" in refusal(data[: at + 4] + struct.pack(">I", 10**9) + data[at + 8 :])
+
+
 def run_child(code: str, *arguments: str) -> list[str]:
     """Lines that a fresh Python prints; raises if it fails or takes over a minute."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
