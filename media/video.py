@@ -36,6 +36,7 @@ Progress = Callable[[int, int], None]
 
 # Token ids of a chunk besides its placeholders: time stamp, markers, the word (k3.md 5.3).
 TEXT_TOKENS_PER_CHUNK = 11
+_ABSURD_DURATION = 24 * 3600.0
 # Frames that are resized at the same time, while the next are decoded.
 _RESIZERS = min(4, os.cpu_count() or 1)
 # With more sampled frames damaged than this, what is left tells too little.
@@ -111,9 +112,7 @@ def plan_clip(
         check_mp4(data, max_frames=limits.n_frames)
     with opened(data, kind, max_pixels=limits.frame_pixels) as container:
         stream = video_stream(container)
-        declared = declared_duration(container, stream)
-        if declared is not None:
-            _check_duration(declared, limits)
+        _check_claim(declared_duration(container, stream), limits)
         _check_pixels(stream, 1, limits)
         timeline = scan(container, stream, max_frames=limits.n_frames)
         _check_duration(timeline.duration, limits)
@@ -143,6 +142,15 @@ def _check_duration(duration: Fraction, limits: ClipLimits) -> None:
         raise MediaError(
             f"the clip lasts {float(duration):.1f} s, more than the limit of {limits.duration:g} s; "
             f"{_cut(limits.duration)}"
+        )
+
+
+def _check_claim(declared: Fraction | None, limits: ClipLimits) -> None:
+    # Not the limit itself: a clip that a phone trimmed still declares what was filmed.
+    if declared is not None and declared > max(_ABSURD_DURATION, limits.duration):
+        raise MediaError(
+            f"the clip's header claims {float(declared):.4g} s, the limit is {limits.duration:g} s; "
+            "the file is damaged, or cut it, e.g. `ffmpeg -i clip.mp4 -t 60 -c copy short.mp4`"
         )
 
 
