@@ -62,6 +62,13 @@ async def test_a_prompt_of_four_chunks_then_again_from_the_prefix_cache(engine, 
     assert tokens(cold) == tokens(warm)
 
 
+async def test_a_prompt_shorter_than_a_step_hits_at_its_last_whole_block(engine, reference, vocab):
+    prompt = EnginePrompt(ids=random_ids(BLOCK + 70, 12, vocab))
+    cold = await compare(engine, reference, prompt, "one-step")
+    warm = await compare(engine, reference, prompt, "one-step-again")
+    assert (cold[0].n_cached, warm[0].n_cached) == (0, BLOCK)
+
+
 async def test_a_prompt_that_shares_its_first_half(engine, reference, vocab):
     shared = random_ids(3 * BLOCK + 10, 3, vocab)
     await compare(engine, reference, EnginePrompt(ids=[*shared, *random_ids(400, 31, vocab)]), "first")
