@@ -13,15 +13,17 @@ _registered = False
 
 
 def register() -> None:
-    """Register the tokenizer, apply the engine patches, and on a CPU add what K3 needs there. Idempotent."""
+    """Register the tokenizer, apply the patches, add what K3 needs on a CPU. Idempotent."""
     global _registered
     if _registered:
         return
     from vllm.platforms import current_platform
 
+    from engine.lifeline import exit_with_parent
     from engine.tokenizer import register_tokenizer
     from patches import apply_all
 
+    exit_with_parent()
     register_tokenizer()
     apply_all()
     if current_platform.is_cpu():
