@@ -187,10 +187,15 @@ def loaded_layer(method: Any, tensor: BlockFp8Tensor, prefix: str = "probe.kv_b_
     """`bare_layer` with `tensor` in it, post-processed."""
     rows, columns = tensor.weight.shape
     layer = bare_layer(method, rows, columns, prefix)
+    load_tensor(layer, tensor)
+    return layer
+
+
+def load_tensor(layer: Any, tensor: BlockFp8Tensor) -> None:
+    """Load an unsharded layer's one projection and post-process it."""
     layer.weight.weight_loader(layer.weight, tensor.weight)
     layer.weight_scale.weight_loader(layer.weight_scale, tensor.scale)
-    method.process_weights_after_loading(layer)
-    return layer
+    layer.quant_method.process_weights_after_loading(layer)
 
 
 def load_shards(layer: Any, tensors: Sequence[BlockFp8Tensor]) -> None:

@@ -28,11 +28,13 @@ from patches.probes import (
     BLOCK,
     BlockFp8Tensor,
     ExactKernel,
+    bare_layer,
     block_fp8_config,
     block_fp8_method,
     engine_stage,
     integers,
     load_shards,
+    load_tensor,
     loaded_layer,
     mixed_config,
     product,
@@ -55,6 +57,16 @@ def outcome(measure: Callable[[], Any]) -> Any:
 def n_wrong(actual: Any, expected: Any) -> int:
     """Columns in which two (n, columns) products differ at all."""
     return int((actual != expected).any(0).sum())
+
+
+def load_repeatedly(layer: Any, load: Callable[[], None], n_loads: int) -> None:
+    """Load as vLLM's weight reload does: the parameters as they were created, then load and process."""
+    as_created = {name: (param, param.data.clone()) for name, param in layer.named_parameters()}
+    for _ in range(n_loads):
+        for name, (param, data) in as_created.items():
+            param.data = data.clone()
+            layer.register_parameter(name, param)
+        load()
 
 
 # The MLA front projection [q_a | kv_a | gate]
@@ -82,17 +94,12 @@ def gate_wrong_columns(size: int, rank: int, tensors: list[BlockFp8Tensor], n_lo
             quant_config=block_fp8_config(),
             prefix="probe.fused_qkv_a_g_proj",
         )
-        as_created = {name: (param, param.data.clone()) for name, param in layer.named_parameters()}
-        for _ in range(n_loads):
-            # What vLLM's weight reload does: the parameters as they were created, then load and process.
-            for name, (param, data) in as_created.items():
-                param.data = data.clone()
-                layer.register_parameter(name, param)
-            load_shards(layer, tensors)
+        load_repeatedly(layer, lambda: load_shards(layer, tensors), n_loads)
         out = product(layer, x)
-        # And a second post-processing without a reload must change nothing.
-        layer.quant_method.process_weights_after_loading(layer)
-        assert torch.equal(product(layer, x), out)
+        if n_loads > 1:
+            # Post-processing once more, without a load before it, must change nothing either.
+            layer.quant_method.process_weights_after_loading(layer)
+            assert torch.equal(product(layer, x), out)
     assert out.shape == (2, Q_LORA + KV_LORA + ROPE + gate)
     assert out.is_contiguous()
     parts = out.split([Q_LORA, KV_LORA + ROPE, gate], dim=-1)
@@ -209,8 +216,8 @@ def partial_block() -> Any:
     x, bias = integers(2, BLOCK), torch.arange(192, dtype=torch.float32)
     with engine_stage():
         method = block_fp8_method()
-        layer = loaded_layer(method, tensor)
-        method.process_weights_after_loading(layer)
+        layer = bare_layer(method, *tensor.weight.shape)
+        load_repeatedly(layer, lambda: load_tensor(layer, tensor), n_loads=2)
         out = method.apply(layer, x, bias).float()
     return n_wrong(out, x.float() @ tensor.dequantised().T + bias)
 
