@@ -140,7 +140,7 @@ def kda_projection(generator: Any, x: Any) -> None:
     filler = -sum(local) % 128
     layer = build(
         _kda_projection_class(), shards, input_size=HIDDEN, output_sizes=[*widths, filler * TP],
-        replicated_shard_id=4, tp_size=TP, padding_size=filler,
+        replicated_shard_id=4, tp_size=TP,
     )  # fmt: skip
     mine = [slice(RANK * n, (RANK + 1) * n) for n in local]
     mine[4] = slice(None)
