@@ -33,11 +33,16 @@ def build_service(settings: Settings, folder: Path, on_failure: Callable[[Except
         model = settings.model or folder
         return await Engine.start(profile, model, settings.engine_args, report)
 
-    return Service(settings, folder, vocab, media_library(settings, folder), start, on_failure)
+    context = profile.merged(settings.engine_args).get("max_model_len")
+    media = media_library(settings, folder, context)
+    return Service(settings, folder, vocab, media, start, on_failure)
 
 
-def media_library(settings: Settings, folder: Path) -> MediaLibrary:
-    """Pictures and clips as the checkpoint in `folder` wants them, within the settings' limits."""
+def media_library(settings: Settings, folder: Path, context: int | None = None) -> MediaLibrary:
+    """Pictures and clips as the checkpoint in `folder` wants them, within the settings' limits.
+
+    A clip that alone would fill `context` tokens is refused before it is decoded.
+    """
     policy = FetchPolicy(
         allow=tuple(settings.media_allowed_hosts), file_roots=tuple(settings.media_file_roots)
     )

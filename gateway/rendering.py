@@ -6,26 +6,29 @@ Needs no engine: the same code counts tokens and serves completions, so the two 
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 
 from engine.types import EnginePrompt, PlacedMedia
-from gateway.errors import bad_request
+from gateway.errors import ApiError, bad_request
+from gateway.media_prompts import media_items, media_prompt
 from gateway.schema.chat import WITHOUT_EFFECT, ChatRequest
 from gateway.settings import Settings
 from gateway.xtml import (
     Conversation,
     ConversationError,
     MediaPart,
-    MediaPrompt,
-    MediaSpan,
     Prompt,
     RenderCache,
     Vocab,
     encode,
     from_request,
 )
+from media.pool import WorkerError
 from media.store import MediaLibrary
-from media.types import Clip, MediaError, MediaItem, Picture
+from media.types import Clip, MediaError, Picture
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -60,7 +63,7 @@ class Renderer:
             conversation = from_request(request.model_dump(exclude_none=True))
             media = await self._resolve(conversation, cache_salt or "")
             prompt = await asyncio.to_thread(
-                encode, conversation, self.vocab, [_media_prompt(m) for m in media], self.cache
+                encode, conversation, self.vocab, [media_prompt(m) for m in media], self.cache
             )
         except ConversationError as error:
             raise bad_request(error.message, error.param) from None
@@ -74,7 +77,7 @@ class Renderer:
         if notes:
             headers["k3-media"] = "; ".join(notes)
 
-        items = [_items(m) for m in media]
+        items = [media_items(m) for m in media]
         tokens = {"image": 0, "video": 0}
         for slot in prompt.media:
             tokens[conversation.media[slot.part].kind] += slot.n_tokens
@@ -103,6 +106,11 @@ class Renderer:
             return await self.media.picture(part.url, detail=part.detail, salt=salt)
         except MediaError as error:
             raise bad_request(f"{part.param}: {error}", part.param) from None
+        except WorkerError as error:
+            log.error("%s could not be prepared: %s", part.param, error)
+            raise ApiError(
+                503, f"{part.param}: the server's media decoder failed; try again", param=part.param
+            ) from error
 
     def _ignored(self, request: ChatRequest) -> dict[str, str]:
         """The header that names fields without effect."""
@@ -112,17 +120,3 @@ class Renderer:
         sent = [name for name in WITHOUT_EFFECT if getattr(request, name) is not None]
         names = sent + [name for name in unknown if name.isascii() and name.isprintable()]
         return {"k3-ignored": ", ".join(names)[:1000]} if names else {}
-
-
-def _items(media: Picture | Clip) -> list[MediaItem]:
-    return [media.item] if isinstance(media, Picture) else [chunk.item for chunk in media.chunks]
-
-
-def _media_prompt(media: Picture | Clip) -> MediaPrompt:
-    """What the prompt says about a picture (k3.md 2.11) or a clip (5.3)."""
-    if isinstance(media, Picture):
-        label = f"image {media.width}x{media.height}"
-        spans: tuple[MediaSpan, ...] = (MediaSpan("", label, media.item.n_tokens),)
-    else:
-        spans = tuple(MediaSpan(c.timestamp, "video", c.item.n_tokens) for c in media.chunks)
-    return MediaPrompt(spans, "".join(item.identity for item in _items(media)))

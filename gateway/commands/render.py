@@ -11,7 +11,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from gateway.xtml import ConversationError, MediaPart, MediaPrompt, MediaSpan, Prompt, Vocab, VocabError
+from gateway.media_prompts import media_prompt, picture_span
+from gateway.xtml import ConversationError, MediaPart, MediaPrompt, Prompt, Vocab, VocabError
 from gateway.xtml.encode import encode
 from gateway.xtml.request import from_request
 from media.config import K3_MEDIA_CONFIG, MediaConfig, MediaConfigError
@@ -173,15 +174,10 @@ def _media_prompt(part: MediaPart, config: MediaConfig, assumed: tuple[int, int]
                 raise MediaError(f"only data URLs can be read here: nothing is fetched. Send one{remedy}.")
             limit = patch_limit_of(part.detail, config)
             size = target_size(*assumed, patch_limit=limit, side_limit=config.side_limit)
-            span = MediaSpan("", f"image {assumed[0]}x{assumed[1]}", size.grid_h * size.grid_w // 4)
-            return MediaPrompt((span,), "")
+            return MediaPrompt((picture_span(*assumed, size.grid_h * size.grid_w // 4),), "")
         data = read_data_url(part.url, _MAX_MEDIA_BYTES)
         if part.kind == "video":
-            clip = prepare_clip(data, config)
-            spans = tuple(MediaSpan(c.timestamp, "video", c.item.n_tokens) for c in clip.chunks)
-            return MediaPrompt(spans, "".join(c.item.identity for c in clip.chunks))
-        picture = prepare_picture(data, config, part.detail)
-        span = MediaSpan("", f"image {picture.width}x{picture.height}", picture.item.n_tokens)
-        return MediaPrompt((span,), picture.item.identity)
+            return media_prompt(prepare_clip(data, config))
+        return media_prompt(prepare_picture(data, config, part.detail))
     except MediaError as error:
         raise ConversationError(f"{part.param}: {error}", part.param) from None
