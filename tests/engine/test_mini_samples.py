@@ -136,6 +136,13 @@ def test_an_mp4_of_a_clip_is_prepared_almost_as_in_training(vocab):
             assert difference.mean() < 8
 
 
+def test_a_clip_looks_the_same_however_often_it_is_drawn():
+    for task in tasks_of("video", 6):
+        (medium,) = task.media
+        last = medium.n_frames - 1
+        assert np.array_equal(medium.frame(last), medium.frame(last))
+
+
 def test_media_urls_become_files_in_place():
     (task,) = tasks_of("picture", 1)
     parts = with_media(task)["messages"][0]["content"]

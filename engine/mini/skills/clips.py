@@ -57,13 +57,14 @@ def _moving(source: Source) -> Task:
     travel = source.random.uniform(0.5, 0.9)
     side = source.random.uniform(0.35, 0.65)
     ground, rgb = shade(source, background), shade(source, color)
+    noise = source.random.random()
 
     def frame(i: int) -> NDArray[np.uint8]:
         along = 0.5 + (i / (n_frames - 1) - 0.5) * travel * (dx + dy)
         x, y = (along, side) if dx else (side, along)
         room_x, room_y = width - 2 * radius, height - 2 * radius
         item = Shape(shape, color, rgb, radius + x * room_x, radius + y * room_y, radius)
-        return grain(source, draw(width, height, ground, [item]))
+        return grain(Source(f"{noise} {i}"), draw(width, height, ground, [item]))
 
     labels = {
         "color": COLORS.index(color),
@@ -97,7 +98,7 @@ def _changing(source: Source, changes: Sequence[float], seconds: float) -> tuple
     colors = source.random.sample([c for c in COLORS if c != background], len(changes) + 1)
     tones = [shade(source, c) for c in colors]
     ground = shade(source, background)
-    fps = source.pick(_RATES)
+    fps, noise = source.pick(_RATES), source.random.random()
     n_frames = round(seconds * fps)
     radius = source.random.uniform(0.28, 0.42) * min(width, height)
     x, y = width * source.random.uniform(0.42, 0.58), height * source.random.uniform(0.42, 0.58)
@@ -108,9 +109,9 @@ def _changing(source: Source, changes: Sequence[float], seconds: float) -> tuple
     def frame(i: int) -> NDArray[np.uint8]:
         tone = tones[phase(i)]
         if whole:
-            return grain(source, draw(width, height, tone, []))
+            return grain(Source(f"{noise} {i}"), draw(width, height, tone, []))
         item = Shape(shape, colors[phase(i)], tone, x, y, radius)
-        return grain(source, draw(width, height, ground, [item]))
+        return grain(Source(f"{noise} {i}"), draw(width, height, ground, [item]))
 
     def labels(frames: Sequence[int]) -> dict[str, int]:
         phases = {phase(i) for i in frames}
