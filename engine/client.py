@@ -124,6 +124,13 @@ class Engine:
         """What became of the engine patches in each worker (`patches.Report.to_json`)."""
         return await self.collective_rpc("k3_patch_report")
 
+    async def patch_overview(self) -> dict[str, Any]:
+        """The engine patches in this process and in each worker, and whether they agree (`patches.overview`)."""
+        from patches import apply_all, current_report, overview
+
+        front = current_report() or apply_all()
+        return overview(front.to_json(), await self.patch_reports())
+
     async def shutdown(self) -> None:
         """End the engine's processes; running requests end with EngineDead. Safe to call again."""
         from vllm.v1.engine.exceptions import EngineDeadError

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from gateway.api import chat, health, models, tokens
+from gateway.api import chat, engine, health, models, tokens
 from gateway.api.disconnect import end_tasks
 from gateway.errors import install_handlers
 from gateway.service import Service
@@ -19,11 +19,11 @@ def build_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        engine = asyncio.create_task(service.run_engine(), name="engine")
+        running = asyncio.create_task(service.run_engine(), name="engine")
         try:
             yield
         finally:
-            await end_tasks(engine)
+            await end_tasks(running)
             await service.renderer.media.aclose()
 
     app = FastAPI(
@@ -34,6 +34,6 @@ def build_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     install_handlers(app)
-    for module in (chat, tokens, models, health):
+    for module in (chat, tokens, models, engine, health):
         app.include_router(module.router)
     return app

@@ -26,12 +26,15 @@ log = logging.getLogger(__name__)
 
 Phase = Literal["starting", "ready", "stopping", "dead"]
 Report = Callable[[str], None]
+_PATCH_POLL_SECONDS = 5.0
 
 
 class ServedEngine(EngineClient, Protocol):
-    """An engine whose death can be waited for."""
+    """An engine whose death can be waited for, and whose workers say how they are patched."""
 
     async def wait_dead(self) -> None: ...
+
+    async def patch_overview(self) -> dict[str, Any]: ...
 
 
 StartEngine = Callable[[Report], Awaitable[ServedEngine]]
@@ -86,6 +89,7 @@ class Service:
         try:
             self.engine = await self._start_engine(self._report)
             self._completions = Completions(self.renderer, self.engine)
+            await self._until_patches_agree()
             self._enter("ready", "serving")
             await self.engine.wait_dead()
             raise RuntimeError("the engine died; its own messages are above")
@@ -99,6 +103,25 @@ class Service:
             if self.engine is not None:
                 await self.engine.shutdown()
 
+    async def engine_patches(self) -> dict[str, Any]:
+        """The engine patches of the front end and of every rank (`patches.overview`).
+
+        Raises:
+            ApiError: 503, the engine is not up.
+        """
+        if self.engine is None:
+            raise self._not_ready()
+        return await self.engine.patch_overview()
+
+    async def _until_patches_agree(self) -> None:
+        """A rank that computes something else than its siblings, or a defect left in place, must not serve.
+
+        A patch that fails where the operator can live with the defect is switched off by its variable.
+        """
+        while problems := (await self.engine_patches())["problems"]:
+            self._report("engine patches: " + "; ".join(problems))
+            await asyncio.sleep(_PATCH_POLL_SECONDS)
+
     def completions(self) -> Completions:
         """The way to the model.
 
@@ -106,12 +129,7 @@ class Service:
             ApiError: 503, the engine is not up, with what it is doing.
         """
         if self._completions is None or self.status.phase != "ready":
-            raise ApiError(
-                503,
-                f"The engine is not ready: {self.status.phase}, {self.status.detail}",
-                code="engine_not_ready",
-                headers={"retry-after": "5"},
-            )
+            raise self._not_ready()
         return self._completions
 
     def check_model(self, name: str) -> None:
@@ -124,6 +142,14 @@ class Service:
                 param="model",
                 code="model_not_found",
             )
+
+    def _not_ready(self) -> ApiError:
+        return ApiError(
+            503,
+            f"The engine is not ready: {self.status.phase}, {self.status.detail}",
+            code="engine_not_ready",
+            headers={"retry-after": "5"},
+        )
 
     def _report(self, detail: str) -> None:
         log.info("%s", detail)

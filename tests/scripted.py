@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.types import EngineInfo, EnginePrompt, FinishReason, Sampling, Step, TokenLogprob
 
@@ -44,6 +45,7 @@ class ScriptedEngine:
     aborted: list[str] = field(default_factory=list)
     requests: list[tuple[EnginePrompt, Sampling]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
+    patch_problems: list[str] = field(default_factory=list)
     death: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def generate(
@@ -89,6 +91,13 @@ class ScriptedEngine:
 
     async def wait_dead(self) -> None:
         await self.death.wait()
+
+    async def patch_overview(self) -> dict[str, Any]:
+        return {
+            "object": "engine.patches",
+            "agreed": not self.patch_problems,
+            "problems": self.patch_problems,
+        }
 
     async def shutdown(self) -> None:
         return None

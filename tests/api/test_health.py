@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import httpx
+import pytest
 
 from gateway.app import build_app
 from gateway.assembly import media_library
@@ -47,6 +48,31 @@ async def test_http_answers_before_the_engine_is_up(checkpoint, vocab) -> None:
             await asyncio.sleep(0)
         assert (await http.get("/version")).json()["engine"] == "scripted"
     assert not failures
+
+
+async def test_not_ready_while_ranks_are_patched_differently(
+    checkpoint, vocab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.service._PATCH_POLL_SECONDS", 0.01)
+    engine = ScriptedEngine(lambda prompt, sampling: Script([1]), patch_problems=["rank 3: differs"])
+
+    async def start(report: Callable[[str], None]) -> ScriptedEngine:
+        return engine
+
+    settings = Settings()
+    media = media_library(settings, checkpoint)
+    app = build_app(Service(settings, checkpoint, vocab, media, start, print))
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http,
+    ):
+        while "rank 3: differs" not in (ready := await http.get("/ready")).json()["detail"]:
+            await asyncio.sleep(0)
+        assert ready.status_code == 503
+        assert (await http.get("/v1/engine/patches")).json()["problems"] == ["rank 3: differs"]
+        engine.patch_problems.clear()
+        while (await http.get("/ready")).status_code != 200:
+            await asyncio.sleep(0)
 
 
 async def test_an_engine_that_dies_is_told_to_everybody(server: Server, ids) -> None:

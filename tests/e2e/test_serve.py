@@ -168,6 +168,13 @@ def test_a_client_that_leaves_frees_its_place(served: Served) -> None:
     assert reply.usage.completion_tokens > 0
 
 
+def test_the_engine_says_how_it_is_patched(served: Served) -> None:
+    overview = httpx.get(f"{served.url}/v1/engine/patches").json()
+    assert overview["agreed"] and len(overview["data"]) == 7
+    assert [rank["rank"] for rank in overview["ranks"]] == [0]
+    assert {row["state"] for row in overview["data"]} <= {"not applicable", "off", "already fixed", "applied"}
+
+
 def test_typed_errors(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="other", messages=USER)
