@@ -41,9 +41,13 @@ def check_model(model: str) -> Path | None:
         raise EngineStartError(
             f"{config_file} has model_type {model_type!r}, not 'kimi_k3'", "This service serves Kimi K3 only"
         )
+    return folder
+
+
+def check_weights(folder: Path) -> None:
+    """Raises EngineStartError for a folder without weights."""
     if not list(folder.glob("*.safetensors")):
         raise EngineStartError(f"{folder} has no *.safetensors file", "Finish the download of the checkpoint")
-    return folder
 
 
 def check_memory(folder: Path, kv_cache_bytes: int, overhead_bytes: int, bytes_per_weight: int) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine import plugin
-from engine.checks import check_memory, check_model, check_plugin_allowed
+from engine.checks import check_memory, check_model, check_plugin_allowed, check_weights
 from engine.errors import EngineStartError
+from engine.loading import reported
 from engine.profiles import COMMON_ENVIRONMENT, Profile
 from engine.types import EngineInfo
 
@@ -63,6 +64,9 @@ def launch(profile: Profile, model: str, overrides: Mapping[str, Any], report: P
     """
     report("checking the model")
     folder = check_model(model)
+    merged = profile.merged(overrides)
+    if folder is not None and merged.get("load_format") != "dummy":
+        check_weights(folder)
     check_plugin_allowed(plugin.ENTRY_POINT)
     environment = {**COMMON_ENVIRONMENT, **profile.environment}
     if folder is not None:
@@ -71,7 +75,6 @@ def launch(profile: Profile, model: str, overrides: Mapping[str, Any], report: P
     for name, value in environment.items():
         os.environ.setdefault(name, value)
     if folder is not None and profile.host_memory:
-        merged = profile.merged(overrides)
         bytes_per_weight = 4 if merged.get("dtype") == "float32" else 2
         check_memory(folder, merged.get("kv_cache_memory_bytes") or 0, profile.host_memory, bytes_per_weight)
 
@@ -91,7 +94,8 @@ def launch(profile: Profile, model: str, overrides: Mapping[str, Any], report: P
         raise EngineStartError(f"vLLM refuses this configuration: {error}", "Correct the override") from error
     report("starting the engine and loading weights")
     try:
-        return AsyncLLM.from_vllm_config(config, disable_log_stats=arguments.disable_log_stats)
+        with reported(report):
+            return AsyncLLM.from_vllm_config(config, disable_log_stats=arguments.disable_log_stats)
     except Exception as error:  # whatever the engine process died of, this one reports it
         raise EngineStartError(
             f"the engine process did not start: {error}",

@@ -13,19 +13,21 @@ _registered = False
 
 
 def register() -> None:
-    """Register the tokenizer, apply the patches, add what K3 needs on a CPU. Idempotent."""
+    """Register the tokenizer, apply the patches, count loading, add what K3 needs on a CPU. Idempotent."""
     global _registered
     if _registered:
         return
     from vllm.platforms import current_platform
 
     from engine.lifeline import exit_with_parent
+    from engine.loading import count_loaded_bytes
     from engine.tokenizer import register_tokenizer
     from patches import apply_all
 
     exit_with_parent()
     register_tokenizer()
     apply_all()
+    count_loaded_bytes()
     if current_platform.is_cpu():
         from engine.cpu.register import register as register_cpu
 
