@@ -23,3 +23,10 @@ def media_prompt(media: Picture | Clip) -> MediaPrompt:
 def picture_span(width: int, height: int, n_tokens: int) -> MediaSpan:
     """A picture of the given original size in pixels."""
     return MediaSpan("", f"image {width}x{height}", n_tokens)
+
+
+def shown_prompt(span: MediaSpan) -> str:
+    """A span's prompt text for people; the placeholders are counted, not spelled out."""
+    return (
+        f"{span.lead}<|media_begin|>{span.label}<|media_content|><|media_pad|> x {span.n_tokens}<|media_end|>"
+    )

@@ -23,7 +23,7 @@ def pack(media: Picture | Clip) -> tuple[dict[str, Any], list[NDArray[np.uint8]]
         "width": media.width,
         "height": media.height,
         "duration": media.duration,
-        "n_frames": media.n_frames,
+        "frame_times": list(media.frame_times),
         "notes": list(media.notes),
         "timestamps": [chunk.timestamp for chunk in media.chunks],
         "items": [_item_header(chunk.item) for chunk in media.chunks],
@@ -39,8 +39,9 @@ def unpack(header: dict[str, Any], buffer: Any) -> Picture | Clip:
         (item,) = items
         return Picture(width, height, item)
     chunks = tuple(Chunk(str(t), item) for t, item in zip(header["timestamps"], items, strict=True))
+    times = tuple(float(seconds) for seconds in header["frame_times"])
     notes = tuple(str(note) for note in header["notes"])
-    return Clip(width, height, float(header["duration"]), int(header["n_frames"]), chunks, notes)
+    return Clip(width, height, float(header["duration"]), times, chunks, notes)
 
 
 def n_bytes(media: Picture | Clip) -> int:

@@ -54,11 +54,21 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clip:
-    """A prepared video. `notes` holds what the user should know, e.g. that an audio track was ignored."""
+    """A prepared video.
+
+    duration:    seconds, from the first frame to the end of the last
+    frame_times: seconds after the first frame at which each sampled frame is shown
+    notes:       what the user should know, e.g. that an audio track was ignored
+    """
 
     width: int
     height: int
     duration: float
-    n_frames: int
+    frame_times: tuple[float, ...]
     chunks: tuple[Chunk, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def n_frames(self) -> int:
+        """Sampled frames."""
+        return len(self.frame_times)

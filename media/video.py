@@ -252,8 +252,14 @@ def _prepare(
         Chunk(stamp, MediaItem(patches, grid, chunk_identity(file_sha256, config, index)))
         for index, (stamp, (patches, grid)) in enumerate(zip(stamps, canvas.chunks(), strict=True))
     )
+    display = canvas.display
     return Clip(
-        canvas.display.width, canvas.display.height, float(plan.timeline.duration), n_sampled, chunks, notes
+        display.width,
+        display.height,
+        float(plan.timeline.duration),
+        plan.sampling.times,
+        chunks,
+        notes,
     )
 
 

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 from PIL import Image
 
-from gateway.commands.see_clip import is_clip, see_clip
+from gateway.commands.see_clip import describe_clip, prepare_with_progress
+from gateway.media_prompts import media_prompt, shown_prompt
 from media.config import K3_MEDIA_CONFIG, MediaConfig, MediaConfigError
 from media.image import patch_limit_of, prepare_picture, set_pillow_limit
-from media.navit import MERGE, PATCH, Size, from_patches, target_size
-from media.types import MediaError, MediaItem, Picture
-
-GRID_COLOUR = (255, 0, 128)
+from media.navit import MERGE, target_size
+from media.preview import MAX_FRAMES_ON_SHEET, contact_sheet, is_clip, token_grid
+from media.types import MediaError, Picture
 
 
 def register(app: typer.Typer) -> None:
@@ -33,51 +33,59 @@ def see(
     ] = None,
 ) -> None:
     """Print sizes, image patches, tokens and prompt text of a picture or clip; write what the model sees."""
+    set_pillow_limit()
     try:
         config = K3_MEDIA_CONFIG if model is None else MediaConfig.load(model)
         data = file.read_bytes()
         if is_clip(data):
-            return see_clip(data, file, out, config)
-        set_pillow_limit()
-        picture = prepare_picture(data, config, detail)
+            clip = prepare_with_progress(data, file.name, config)
+            lines, seen = describe_clip(clip, config), contact_sheet(clip)
+            if clip.n_frames > MAX_FRAMES_ON_SHEET:
+                lines.append(f"contact sheet  every few chunks of the {len(clip.chunks)}")
+        else:
+            picture = prepare_picture(data, config, detail)
+            lines, seen = describe_picture(picture, config, detail), token_grid(picture.item)
     except (OSError, MediaConfigError, MediaError) as error:
-        typer.echo(f"{file.name}: {error.strerror if isinstance(error, OSError) else error}", err=True)
-        raise typer.Exit(1) from error
+        raise _failed(file.name, error) from error
+    for line in lines:
+        typer.echo(line)
+    if out is not None:
+        try:
+            path = _write(seen, out, file.stem)
+        except OSError as error:
+            raise _failed(str(out), error) from error
+        typer.echo(f"written        {path}")
+
+
+def describe_picture(picture: Picture, config: MediaConfig, detail: str) -> list[str]:
+    """What there is to say about a prepared picture, line by line."""
     size = target_size(
         picture.width,
         picture.height,
         patch_limit=patch_limit_of(detail, config),
         side_limit=config.side_limit,
     )
-    for line in describe_picture(picture, size):
-        typer.echo(line)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        path = out / f"{file.stem}.seen.png"
-        with_grid(picture.item).save(path)
-        typer.echo(f"written        {path}")
-
-
-def describe_picture(picture: Picture, size: Size) -> list[str]:
-    """What there is to say about a prepared picture, line by line."""
-    n_tokens = picture.item.n_tokens
+    (span,) = media_prompt(picture).spans
     return [
         f"original       {picture.width} x {picture.height} pixels",
         f"resized to     {size.width} x {size.height} pixels",
         f"padded to      {size.padded_width} x {size.padded_height} pixels",
         f"image patches  {size.grid_w} x {size.grid_h} = {size.n_patches}",
-        f"tokens         {size.grid_w // MERGE} x {size.grid_h // MERGE} = {n_tokens}",
-        f"prompt text    <|media_begin|>image {picture.width}x{picture.height}<|media_content|>"
-        f"<|media_pad|> x {n_tokens}<|media_end|>",
+        f"tokens         {size.grid_w // MERGE} x {size.grid_h // MERGE} = {picture.item.n_tokens}",
+        f"prompt text    {shown_prompt(span)}",
         f"identity       {picture.item.identity}",
     ]
 
 
-def with_grid(item: MediaItem, frame: int = 0) -> Image.Image:
-    """One frame of a vision input as a picture, with a line around each token's square of 28 pixels."""
-    _, grid_h, grid_w = item.grid
-    n_patches = grid_h * grid_w
-    pixels = from_patches(item.patches[frame * n_patches : (frame + 1) * n_patches], grid_h, grid_w)
-    pixels[:: PATCH * MERGE] = GRID_COLOUR
-    pixels[:, :: PATCH * MERGE] = GRID_COLOUR
-    return Image.fromarray(pixels)
+def _write(seen: Image.Image, folder: Path, stem: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}.seen.png"
+    seen.save(path)
+    return path
+
+
+def _failed(name: str, error: Exception) -> typer.Exit:
+    """Say on stderr what went wrong; the command ends with status 1."""
+    words = error.strerror if isinstance(error, OSError) and error.strerror else error
+    typer.echo(f"{name}: {words}", err=True)
+    return typer.Exit(1)

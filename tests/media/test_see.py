@@ -6,7 +6,9 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from gateway.commands.see import GRID_COLOUR, register
+from gateway.commands.see import register
+from media.preview import GRID_COLOUR
+from tests.media.clips import numbered_clip
 from tests.media.files import encode, noise, oriented
 
 runner = CliRunner()
@@ -70,3 +72,24 @@ def test_a_checkpoint_without_picture_settings_fails_with_a_message(app: typer.T
     path.write_bytes(encode(noise("L", 10, 10), "PNG"))
     result = runner.invoke(app, ["see", str(path), "--model", str(tmp_path)])
     assert result.exit_code == 1 and "preprocessor_config.json" in result.output
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_a_folder_that_cannot_be_written_fails_with_a_message(
+    app: typer.Typer, tmp_path: Path, clip: bool
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(numbered_clip(2) if clip else encode(noise("L", 10, 10), "PNG"))
+    (tmp_path / "taken").write_bytes(b"")
+    for folder in (tmp_path / "taken", tmp_path / "taken" / "below"):
+        result = runner.invoke(app, ["see", str(path), "--out", str(folder)])
+        assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+        assert "taken" in result.output
+
+
+def test_a_gif_that_claims_too_many_pixels_fails_with_a_message(app: typer.Typer, tmp_path: Path) -> None:
+    path = tmp_path / "a.gif"
+    path.write_bytes(b"GIF89a\xff\xff\xff\xff\0\0\0,\0\0\0\0\xff\xff\xff\xff\0\2\2\1\0;")
+    result = runner.invoke(app, ["see", str(path)])
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+    assert "65535x65535 pixels" in result.output or "too many pixels" in result.output

@@ -8,8 +8,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from gateway.commands import see
-from gateway.commands.see_clip import CHUNK_COLOUR, contact_sheet, is_clip
-from media.video import plan_clip, prepare_clip
+from media.preview import CHUNK_COLOUR, contact_sheet, is_clip
+from media.video import prepare_clip
 from tests.media.clips import numbered, numbered_clip, read_number
 
 app = typer.Typer()
@@ -43,7 +43,7 @@ def test_a_bad_clip_ends_with_its_reason(tmp_path):
 
 def test_the_sheet_shows_every_sampled_frame_in_its_chunk(tmp_path):
     data = numbered_clip(31, width=112, height=84)
-    sheet = np.asarray(contact_sheet(prepare_clip(data), plan_clip(data).sampling.times))
+    sheet = np.asarray(contact_sheet(prepare_clip(data)))
     # Borders are the only thing in this colour; they enclose the chunks.
     border = (sheet == CHUNK_COLOUR).all(axis=2)
     columns = np.flatnonzero(border.all(axis=0) | (border.sum(axis=0) > border.sum(axis=0).max() * 0.9))
