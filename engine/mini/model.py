@@ -163,13 +163,14 @@ class TrainableK3(nn.Module):
 
     def _moe(self, name: str, x: Tensor, batch: Batch, loads: list[Tensor]) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            affinity = torch.sigmoid(F.linear(x.float(), self[name + "gate.weight"]))
-        preferred = affinity.detach() + self[name + "gate.e_score_correction_bias"]
+            scores = F.linear(x.float(), self[name + "gate.weight"])
+        preferred = torch.sigmoid(scores.detach()) + self[name + "gate.e_score_correction_bias"]
         chosen = preferred.topk(self.config.n_active_experts, dim=-1).indices
-        mask = torch.zeros_like(affinity).scatter_(-1, chosen, 1.0)
+        mask = torch.zeros_like(scores).scatter_(-1, chosen, 1.0)
         loads.append((mask * batch.is_token[..., None]).sum((0, 1)))
-        weights = affinity * mask
-        weights = weights / weights.sum(-1, keepdim=True)
+        # sigmoid(s) / sum of sigmoid(s) over the chosen, by logarithms: where all scores are far below zero
+        # the plain quotient overflows in the backward pass, and one such token ruins all weights.
+        weights = F.logsigmoid(scores).masked_fill(mask == 0, float("-inf")).softmax(-1)
         latent = self._linear(name + "routed_expert_down_proj", x)
         w1, w2, w3 = (self[f"{name}experts.{w}"] for w in ("w1", "w2", "w3"))
         inner = _situ(F.linear(latent, w1.flatten(0, 1)), F.linear(latent, w3.flatten(0, 1)))

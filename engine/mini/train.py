@@ -143,6 +143,9 @@ class Training:
         loss = (losses * weights).sum() / weights.sum()
         share = self.settings.auxiliary * (1.0 if self.progress < 0.5 else 0.33)
         (loss + share * auxiliary).backward()
+        for parameter in (*self.model.parameters(), *self.heads.parameters()):
+            if parameter.grad is not None:  # a batch that overflows must not ruin the run
+                parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
         nn.utils.clip_grad_norm_(self.adam_parameters, 1.0)
         self.muon.step()
         self.adam.step()
