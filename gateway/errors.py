@@ -51,6 +51,11 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param=param, code=code)
 
 
+def server_failed() -> ApiError:
+    """500: a defect of the server; whoever answers with it sees to it that the log says more."""
+    return ApiError(500, "The server failed on this request; its log says why")
+
+
 def field_path(parts: Iterable[int | str]) -> str:
     """`("messages", 2, "content")` as `messages[2].content`."""
     path = ""
@@ -83,6 +88,11 @@ def install_handlers(app: FastAPI) -> None:
     async def validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
         errors = [{**e, "loc": e["loc"][1:]} for e in error.errors()]
         return from_validation(errors).response()
+
+    @app.exception_handler(Exception)
+    async def unforeseen(_: Request, __: Exception) -> JSONResponse:
+        # Starlette raises it again once this is sent, so that it is in the log.
+        return server_failed().response()
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:

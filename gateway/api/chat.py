@@ -15,10 +15,10 @@ from engine.types import EngineDead, EngineError, EngineRejected, TokenLogprob
 from gateway.api.body import read_json
 from gateway.api.disconnect import ClientDisconnected, end_tasks, unless_disconnected
 from gateway.api.openapi import body_of, error_responses
-from gateway.api.replies import Replies
+from gateway.api.replies import Replies, header_values
 from gateway.api.stream import DONE, EventStream, sse
 from gateway.completion import Completions, Counts, Prepared, Progress
-from gateway.errors import ApiError, bad_request
+from gateway.errors import ApiError, bad_request, server_failed
 from gateway.schema.chat import ChatRequest
 from gateway.service import Service, service_of
 from gateway.xtml import Event, ReasoningClosed, fold
@@ -73,7 +73,7 @@ async def _whole(service: Service, completions: Completions, body: ChatRequest) 
     choices = [
         replies.choice(i, folded[i], reasons[i], logprobs[i] if body.logprobs else None) for i in range(n)
     ]
-    return JSONResponse(replies.body(choices, counts), headers=prepared.rendered.headers)
+    return JSONResponse(replies.body(choices, counts), headers=header_values(prepared.rendered.headers))
 
 
 async def _streamed(
@@ -99,7 +99,8 @@ async def _streamed(
         except EngineError as error:
             raise _api_error(error) from error
     frames = _frames(_chunks(_resume(first, progress), replies, counts, body, prepared), replies.id)
-    return EventStream(frames, held=held.pop_all(), headers=prepared.rendered.headers, keep_alive=keep_alive)
+    headers = header_values(prepared.rendered.headers)
+    return EventStream(frames, held=held.pop_all(), headers=headers, keep_alive=keep_alive)
 
 
 async def _resume(
@@ -125,7 +126,7 @@ async def _frames(chunks: AsyncGenerator[bytes, None], request_id: str) -> Async
             yield sse(_api_error(error).body)
         except Exception:
             log.exception("request %s failed", request_id)
-            yield sse(ApiError(500, "The server failed on this request; its log says why").body)
+            yield sse(server_failed().body)
 
 
 async def _chunks(

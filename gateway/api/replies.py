@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from engine.types import TokenLogprob
@@ -171,6 +171,11 @@ class Replies:
             "logprob": max(logprob, -9999.0),
             "bytes": list(data),
         }
+
+
+def header_values(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers whose values may quote the request: what HTTP does not take there is escaped as in Python."""
+    return {name: value.encode("unicode_escape").decode() for name, value in headers.items()}
 
 
 def _unparsed(part: Unparsed) -> Json:

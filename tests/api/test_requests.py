@@ -176,6 +176,34 @@ async def test_fields_without_effect_are_named_in_a_header(server: Server, ids: 
     assert response.status_code == 400 and response.json()["error"]["param"] == "frobnicate"
 
 
+@pytest.mark.parametrize("name", ["城市", "😀", "a\nb", "a\r\nx-forged: 1", "\0", "\u2028"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_header_may_quote_any_property_name(
+    server: Server, ids: Ids, name: str, stream: bool
+) -> None:
+    schema = {"type": "object", "properties": {name: {"type": "number", "multipleOf": 3}}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    async with server(Script(ids(f"a{END_THINK}{{}}{END}"))) as live:
+        response = await live.chat(response_format=wanted, stream=stream)
+    assert response.status_code == 200
+    assert "multipleOf not enforced" in response.headers["k3-grammar-loosened"]
+    assert "x-forged" not in response.headers
+
+
+async def test_a_defect_of_the_server_is_an_error_body_too(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr("gateway.api.chat.Replies", broken)
+    async with server(Script([1])) as live:
+        response = await live.chat()
+    assert response.status_code == 500
+    assert response.json()["error"]["type"] == "server_error"
+    assert "secret" not in response.text
+
+
 def test_no_field_of_the_sdks_request_is_forgotten() -> None:
     """Each is in our model, hence implemented, refused or accepted without effect, and in docs/api.md."""
     fields = set(CompletionCreateParamsStreaming.__annotations__)
