@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from media.config import MediaConfig
 from media.fetch import Fetcher, FetchPolicy
 from media.store import MediaLibrary, MediaLimits
 
+log = logging.getLogger(__name__)
+
 
 def build_service(settings: Settings, folder: Path, on_failure: Callable[[Exception], None]) -> Service:
     """The service for the checkpoint whose small files are in `folder`; its engine is not started yet.
@@ -23,6 +27,8 @@ def build_service(settings: Settings, folder: Path, on_failure: Callable[[Except
         EngineStartError: unknown profile, or the checkpoint's tokenizer cannot be read.
     """
     profile = get_profile(settings.profile)
+    arguments = profile.merged(settings.engine_args)
+    log.info("profile %s, engine arguments %s", profile.name, json.dumps(arguments, default=str))
     try:
         vocab = Vocab.load(folder)
     except VocabError as error:
@@ -33,7 +39,7 @@ def build_service(settings: Settings, folder: Path, on_failure: Callable[[Except
         model = settings.model or folder
         return await Engine.start(profile, model, settings.engine_args, report)
 
-    context = profile.merged(settings.engine_args).get("max_model_len")
+    context = arguments.get("max_model_len")
     media = media_library(settings, folder, context)
     return Service(settings, folder, vocab, media, start, on_failure)
 

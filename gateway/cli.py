@@ -6,7 +6,7 @@ import importlib
 
 import typer
 
-COMMANDS = ("serve", "render", "decode", "see", "patches")
+COMMANDS = ("serve", "render", "decode", "see", "patches", "profiles", "doctor")
 
 app = typer.Typer(
     name="k3",

@@ -1,8 +1,11 @@
-"""Every setting of the service, from flags, `K3_*` environment variables and a TOML file, in that order."""
+"""Every setting of the service, from flags, `K3_*` environment variables, secret files and a TOML file, in
+that order."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,11 +14,13 @@ from pydantic_settings import (
     BaseSettings,
     NoDecode,
     PydanticBaseSettingsSource,
+    SecretsSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
 
 MEBIBYTE = 1024 * 1024
+SECRETS_FOLDER = "/run/secrets"
 
 
 class SettingsError(ValueError):
@@ -41,8 +46,9 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     root_path: str = Field("", description="Path prefix under which a proxy serves this service.")
-    api_keys: list[SecretStr] = Field(
-        [], description="Bearer keys that are accepted (JSON list); no key is asked for if empty."
+    api_keys: Annotated[list[SecretStr], NoDecode] = Field(
+        [],
+        description="Bearer keys that are accepted (JSON list, or one a line); no key is asked for if empty.",
     )
     max_body_bytes: int = Field(
         256 * MEBIBYTE, ge=1024, description="Largest request body in bytes; beyond it 413."
@@ -101,6 +107,19 @@ class Settings(BaseSettings):
             raise ValueError("at least one name is needed")
         return value
 
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _keys_by_line(cls, value: object) -> object:
+        """Accept one key a line beside a JSON list, since a secret is mostly a file of text."""
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            try:
+                return json.loads(value)
+            except ValueError:
+                raise ValueError("begins like a JSON list, but is none") from None
+        return re.split(r"[\s,]+", value.strip()) if value.strip() else []
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -111,6 +130,9 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         sources: tuple[PydanticBaseSettingsSource, ...] = (init_settings, env_settings)
+        folder = os.environ.get("K3_SECRETS_FOLDER", SECRETS_FOLDER)
+        if Path(folder).is_dir():
+            sources += (SecretsSettingsSource(settings_cls, secrets_dir=folder),)
         if path := os.environ.get("K3_CONFIG"):
             sources += (TomlConfigSettingsSource(settings_cls, toml_file=path),)
         return sources

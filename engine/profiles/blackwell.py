@@ -7,6 +7,7 @@ The others change what their names say. None has been run by this project: it ha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from engine.profiles.memory import Cache, CacheLayout, CacheShape, cache_memory, k3_nvfp4_weights
@@ -54,7 +55,10 @@ _REQUIRES = Requirements(
     gpus_per_node=8,
     compute_capability=(10, 0),
     gpu_memory=270 * 10**9,
+    driver=580,
     disk=16 * 10**11,
+    # Nine processes that import torch and CUDA, pinned buffers, prepared pictures and clips.
+    host_memory=96 * _GIB,
     shared_memory=16 * _GIB,
     open_files=65536,
     packages=("fastsafetensors", "flashinfer"),
@@ -168,15 +172,5 @@ B300X16_RAY = _profile(
         "max_cudagraph_capture_size": 64,
     },
     needs="2 nodes of 8 x B300 in one Ray cluster, 1.6 TB of disk on each (or shared), the rest as b300x8",
-    requires=Requirements(
-        vllm=_REQUIRES.vllm,
-        gpus_per_node=8,
-        n_nodes=2,
-        compute_capability=_REQUIRES.compute_capability,
-        gpu_memory=_REQUIRES.gpu_memory,
-        disk=_REQUIRES.disk,
-        shared_memory=_REQUIRES.shared_memory,
-        open_files=_REQUIRES.open_files,
-        packages=(*_REQUIRES.packages, "ray"),
-    ),
+    requires=replace(_REQUIRES, n_nodes=2, packages=(*_REQUIRES.packages, "ray")),
 )

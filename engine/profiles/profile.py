@@ -21,7 +21,9 @@ class Requirements:
     vllm:               version specifier (PEP 440)
     compute_capability: of each GPU, at least
     gpu_memory:         of each GPU
+    driver:             branch of NVIDIA's driver, the number before the first dot
     disk:               for the weights, where they are not there yet
+    host_memory:        of the whole service, on a machine whose GPUs hold weights and cache
     packages:           modules that must be importable beside this project's own
     """
 
@@ -30,7 +32,9 @@ class Requirements:
     n_nodes: int = 1
     compute_capability: tuple[int, int] = (0, 0)
     gpu_memory: int = 0
+    driver: int = 0
     disk: int = 0
+    host_memory: int = 0
     shared_memory: int = 0
     open_files: int = 0
     packages: tuple[str, ...] = ()

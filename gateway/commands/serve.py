@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -11,13 +10,14 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import uvicorn
 
 from engine.checkpoint import locate
 from engine.errors import EngineStartError
+from gateway.commands.engine_args import EngineArgOption, parse_engine_args
 from gateway.settings import Settings, SettingsError, load_settings
 
 
@@ -41,10 +41,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. [default: 8000]")] = None,
     root_path: Annotated[str | None, typer.Option(help="Path prefix behind a proxy.")] = None,
-    engine_arg: Annotated[
-        list[str] | None,
-        typer.Option(help="Engine argument that overrides the profile's, NAME=VALUE (JSON or text)."),
-    ] = None,
+    engine_arg: EngineArgOption = None,
     config: Annotated[
         Path | None, typer.Option(envvar="K3_CONFIG", help="TOML file with settings (docs/settings.md).")
     ] = None,
@@ -60,7 +57,7 @@ def serve(
             host=host,
             port=port,
             root_path=root_path,
-            engine_args=_engine_args(engine_arg) or None,
+            engine_args=parse_engine_args(engine_arg) or None,
         )
         run(settings)
     except (SettingsError, StartError, EngineStartError) as error:
@@ -140,17 +137,3 @@ def _listen(host: str, port: int) -> socket.socket:
             "choose another with --port (0 takes a free one)."
         ) from None
     return listener
-
-
-def _engine_args(pairs: list[str] | None) -> dict[str, Any]:
-    """`NAME=VALUE` pairs as a dict; a value that is no JSON is text."""
-    args: dict[str, Any] = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise SettingsError(f"--engine-arg {pair!r}: write NAME=VALUE, e.g. max_model_len=8192")
-        try:
-            args[name.replace("-", "_")] = json.loads(value)
-        except ValueError:
-            args[name.replace("-", "_")] = value
-    return args
