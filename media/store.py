@@ -18,7 +18,7 @@ from media.dataurl import is_data_url
 from media.fetch import Fetcher, Kind
 from media.image import DEFAULT_PIXEL_LIMIT, patch_limit_of, picture_identity
 from media.pool import DecoderPool
-from media.types import Clip, Picture
+from media.types import Clip, MediaError, Picture
 from media.worker import ClipJob, Job, PictureJob
 
 if TYPE_CHECKING:
@@ -102,18 +102,29 @@ class MediaLibrary:
         assert isinstance(media, Clip)
         return media
 
+    async def fetch(self, url: str, kind: Kind) -> bytes:
+        """The file behind a URL, for those who must look at it first. Raises MediaError."""
+        return await self._fetcher.fetch(url, kind)
+
     async def picture_of(self, data: bytes, detail: str = "auto", salt: str = "") -> Picture:
         """The prepared picture of a file's bytes, for uploads. Raises MediaError."""
         patch_limit_of(detail, self.config)
+        self._check_size("image", data)
         media = await self._prepare("image", data, await _sha256(data), detail, salt)
         assert isinstance(media, Picture)
         return media
 
     async def clip_of(self, data: bytes, salt: str = "") -> Clip:
         """The prepared clip of a file's bytes. Raises MediaError."""
+        self._check_size("video", data)
         media = await self._prepare("video", data, await _sha256(data), "", salt)
         assert isinstance(media, Clip)
         return media
+
+    def _check_size(self, kind: Kind, data: bytes) -> None:
+        limit = self._fetcher.policy.max_bytes(kind)
+        if len(data) > limit:
+            raise MediaError(f"the file has {len(data):,} bytes, more than the limit of {limit:,}")
 
     @property
     def n_bytes(self) -> int:

@@ -26,8 +26,13 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def body_of(model: type[BaseModel]) -> dict[str, Any]:
     """`openapi_extra=` for a JSON body of `model`."""
-    schema = model.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema)}}}}
+    return bodies_of({"application/json": model})
+
+
+def bodies_of(models: dict[str, type[BaseModel]]) -> dict[str, Any]:
+    """`openapi_extra=` for a body of one of several content types."""
+    content = {kind: {"schema": _inlined(model.model_json_schema())} for kind, model in models.items()}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
