@@ -11,7 +11,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SERVE_ARGS ?=
 
-.PHONY: help setup serve test test-all lint format bench bench-decode bench-render bench-media bench-prefix clean
+.PHONY: help setup serve test test-slow test-all lint format bench bench-decode bench-render bench-media bench-prefix clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -25,8 +25,10 @@ serve: setup ## run the service on the mini checkpoint (no GPU needed)
 test: setup $(VENV)/.dev ## run the tests (under 10 minutes on 2 cores)
 	@$(BIN)/python -m pytest -m "not slow"
 
-test-all: setup $(VENV)/.dev ## everything, also what takes long (patches on several vLLM releases, all clients)
-	@$(BIN)/python -m pytest
+test-slow: setup $(VENV)/.dev ## what takes long: the patches on other vLLM releases, fuzzing, npm clients
+	@$(BIN)/python -m pytest -m slow
+
+test-all: test test-slow ## all tests
 
 lint: $(VENV)/.installed $(VENV)/.dev ## ruff and mypy
 	@$(BIN)/ruff check .
