@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from engine.types import EngineClient, Sampling, TokenLogprob
+from gateway.content_logprobs import ContentLogprobs
 from gateway.errors import bad_request
 from gateway.rendering import Rendered, Renderer
 from gateway.sampling import check_agreement, sampling
@@ -25,12 +26,17 @@ class Prepared:
 
 @dataclass(slots=True)
 class Progress:
-    """What one choice gained in a step. `logprobs` are those of visible content."""
+    """What one choice gained in a step.
+
+    logprobs:    those of visible content
+    stop_string: which of the request's ended the choice
+    """
 
     index: int
     events: list[Event]
     logprobs: list[TokenLogprob] | None = None
     finish_reason: str | None = None
+    stop_string: str | None = None
 
 
 @dataclass(slots=True)
@@ -91,6 +97,9 @@ class Completions:
         Raises engine.types.EngineError and its subclasses.
         """
         decoders = [self._decoder(prepared, request) for _ in range(prepared.sampling.n)]
+        content_logprobs = [
+            ContentLogprobs(self.renderer.vocab, with_stop=bool(request.stop_strings)) for _ in decoders
+        ]
         open_choices = set(range(len(decoders)))
         async with aclosing(
             self.engine.generate(prepared.rendered.engine_prompt, prepared.sampling, request_id)
@@ -102,14 +111,19 @@ class Completions:
                 decoder = decoders[step.index]
                 counts.n_completion += len(step.token_ids)
                 events = decoder.feed(step.token_ids)
-                logprobs = _visible(decoder, step.logprobs)
                 finish = None
                 if step.finish_reason is not None or decoder.stopped:
                     events += decoder.finish(step.finish_reason or "stop")
                     finish = decoder.finish_reason(step.finish_reason or "stop")
                     open_choices.discard(step.index)
+                logprobs = None
+                if step.logprobs is not None:
+                    all_out = finish is not None and decoder.stop_string is None
+                    logprobs = content_logprobs[step.index].take(
+                        step.logprobs, decoder.channels, events, all_out=all_out
+                    )
                 counts.n_reasoning = sum(d.n_reasoning for d in decoders)
-                yield Progress(step.index, events, logprobs, finish)
+                yield Progress(step.index, events, logprobs, finish, decoder.stop_string)
                 if not open_choices:
                     return
 
@@ -125,13 +139,6 @@ class Completions:
             new_call_id=CallIds(self.renderer.settings.tool_call_ids, _history_ids(conversation)),
             max_calls=1 if request.parallel_tool_calls is False else None,
         )
-
-
-def _visible(decoder: Decoder, logprobs: Iterable[TokenLogprob] | None) -> list[TokenLogprob] | None:
-    """Of a step's log probabilities those whose ids are content."""
-    if logprobs is None:
-        return None
-    return [entry for entry, channel in zip(logprobs, decoder.channels, strict=True) if channel == "content"]
 
 
 def _history_ids(conversation: Conversation) -> list[str]:

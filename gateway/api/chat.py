@@ -19,6 +19,7 @@ from gateway.api.replies import Replies, header_values
 from gateway.api.stream import DONE, EventStream, sse
 from gateway.completion import Completions, Counts, Prepared, Progress
 from gateway.errors import ApiError, bad_request, server_failed
+from gateway.prefix.tenants import Tenant
 from gateway.schema.chat import ChatRequest
 from gateway.service import Service, service_of
 from gateway.xtml import Event, ReasoningClosed, fold
@@ -36,28 +37,30 @@ log = logging.getLogger(__name__)
 async def chat_completions(request: Request) -> Response:
     """Answer a conversation, whole or as server-sent events (`stream`)."""
     service = service_of(request)
-    service.keys.check(request)
+    key = service.keys.check(request)
     async with AsyncExitStack() as held:
         try:
             body = await read_json(request, ChatRequest, service.settings.max_body_bytes)
             service.check_model(body.model)
+            tenant = service.tenant(request, key, body.user)
             completions = service.completions()
             held.enter_context(service.admission.place())
             if body.stream:
-                return await unless_disconnected(request, _streamed(service, completions, body, held))
-            return await unless_disconnected(request, _whole(service, completions, body))
+                return await unless_disconnected(request, _streamed(service, completions, body, tenant, held))
+            return await unless_disconnected(request, _whole(service, completions, body, tenant))
         except ClientDisconnected:
             return Response(status_code=499)  # nobody is there to read it; it ends up in the log
 
 
-async def _whole(service: Service, completions: Completions, body: ChatRequest) -> Response:
-    prepared = await completions.prepare(body)
+async def _whole(service: Service, completions: Completions, body: ChatRequest, tenant: Tenant) -> Response:
+    prepared = await completions.prepare(body, tenant)
     replies = Replies(service.renderer, prepared.rendered)
     counts = Counts()
     n = prepared.sampling.n
     events: list[list[Event]] = [[] for _ in range(n)]
     logprobs: list[list[TokenLogprob]] = [[] for _ in range(n)]
     reasons: dict[int, str] = {}
+    expected = _may_be_empty(prepared)
     try:
         async with aclosing(completions.run(prepared, body, replies.id, counts)) as progress:
             async for step in progress:
@@ -65,10 +68,11 @@ async def _whole(service: Service, completions: Completions, body: ChatRequest) 
                 logprobs[step.index] += step.logprobs or ()
                 if step.finish_reason:
                     reasons[step.index] = step.finish_reason
+                    expected = expected or _was_cut(step)
     except EngineError as error:
         raise _api_error(error) from error
     folded = [fold(choice) for choice in events]
-    if not any(r.reasoning or r.content or r.tool_calls or r.unparsed for r in folded):
+    if not expected and not any(r.reasoning or r.content or r.tool_calls or r.unparsed for r in folded):
         raise _empty()
     choices = [
         replies.choice(i, folded[i], reasons[i], logprobs[i] if body.logprobs else None) for i in range(n)
@@ -77,14 +81,14 @@ async def _whole(service: Service, completions: Completions, body: ChatRequest) 
 
 
 async def _streamed(
-    service: Service, completions: Completions, body: ChatRequest, held: AsyncExitStack
+    service: Service, completions: Completions, body: ChatRequest, tenant: Tenant, held: AsyncExitStack
 ) -> EventStream:
     """Start generating; an error that comes before anything was said is an HTTP status, not a frame.
 
     Waits for the first progress, but no longer than one keep-alive period, after which the client should
     see that the server is at work. The stream takes over what `held` holds.
     """
-    prepared = await completions.prepare(body)
+    prepared = await completions.prepare(body, tenant)
     replies = Replies(service.renderer, prepared.rendered)
     counts = Counts()
     progress = completions.run(prepared, body, replies.id, counts)
@@ -139,7 +143,7 @@ async def _chunks(
     options = body.stream_options
     in_every_chunk = bool(options and options.continuous_usage_stats)
     n_open = prepared.sampling.n
-    said_something = False
+    expected = _may_be_empty(prepared)  # an end like the one that comes
 
     def frame(chunk: dict[str, Any]) -> bytes:
         return sse({**chunk, "usage": replies.usage(counts)} if in_every_chunk else chunk)
@@ -148,18 +152,29 @@ async def _chunks(
         for index in range(n_open):
             yield frame(replies.opening(index))
         async for step in progress:
-            said_something = said_something or any(map(_says_something, step.events))
+            expected = expected or _was_cut(step) or any(map(_says_something, step.events))
             for chunk in replies.chunks(step):
                 yield frame(chunk)
             if step.finish_reason:
                 n_open -= 1
-                if not n_open and not said_something:
+                if not n_open and not expected:
                     raise _empty()
                 usage = None if n_open else replies.usage(counts)
                 yield frame(replies.closing(step.index, step.finish_reason, usage))
     if options and options.include_usage:
         yield sse(replies.usage_chunk(counts))
     yield DONE
+
+
+def _may_be_empty(prepared: Prepared) -> bool:
+    """Whether there may be nothing to add: the client wrote the beginning of the content (`partial`)."""
+    conversation = prepared.rendered.conversation
+    return conversation.partial and any(conversation.messages[-1].parts)
+
+
+def _was_cut(step: Progress) -> bool:
+    """Whether the request's own limits ended the choice; then it says so, even where nothing was said."""
+    return step.finish_reason == "length" or step.stop_string is not None
 
 
 def _says_something(event: Event) -> bool:
@@ -176,5 +191,5 @@ def _api_error(error: EngineError) -> ApiError:
 
 
 def _empty() -> ApiError:
-    """A reply with nothing in it must not look like a success."""
+    """A reply with nothing in it must not look like a success, unless that is what was asked for."""
     return ApiError(502, "The model ended its reply without saying anything. Try again.", code="empty_reply")

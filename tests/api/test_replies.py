@@ -180,6 +180,29 @@ async def test_logprobs_are_those_of_content_with_our_tokens(server: Server, ids
     assert streamed == entries
 
 
+@pytest.mark.parametrize("per_step", [1, 4, 1000])
+@pytest.mark.parametrize(
+    ("completion", "stop"),
+    [
+        pytest.param(f"think{END_THINK}né 😀 STOP more{END}", ["STOP"], id="stop string"),
+        pytest.param(f"think{END_THINK}né 😀 STO{END}", ["STOP"], id="half a stop string"),
+        pytest.param(f"né 😀{END}", None, id="thinking that was the answer"),
+        pytest.param(f"né 😀 STOP more{END}", ["STOP"], id="thinking that was the answer, stopped"),
+    ],
+)
+async def test_logprobs_cover_the_content_and_nothing_else(
+    server: Server, ids: Ids, completion: str, stop: list[str] | None, per_step: int
+) -> None:
+    script = Script(ids(completion), per_step=per_step, logprobs=lambda i: TokenLogprob(i, -0.5, ()))
+    async with server(script) as live:
+        whole = (await live.chat(logprobs=True, stop=stop)).json()["choices"][0]
+        text = (await live.chat(logprobs=True, stop=stop, stream=True)).text
+    entries = whole["logprobs"]["content"]
+    assert bytes(b for entry in entries for b in entry["bytes"]).decode() == whole["message"]["content"]
+    chunks = [json.loads(frame)["choices"][0] for frame in events_of(text)[:-1]]
+    assert [e for chunk in chunks for e in chunk.get("logprobs", {}).get("content", ())] == entries
+
+
 async def test_an_error_before_anything_was_said_is_a_status(server: Server) -> None:
     cases = [(EngineRejected("grammar too large"), 400), (EngineError("x"), 502), (EngineDead("x"), 503)]
     for error, status in cases:
@@ -210,6 +233,29 @@ async def test_a_reply_with_nothing_in_it_is_no_success(server: Server, ids: Ids
         streamed = await live.chat(stream=True)
     assert response.status_code == 502 and response.json()["error"]["code"] == "empty_reply"
     assert "empty_reply" in events_of(streamed.text)[-1]
+
+
+PARTIAL = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4", "partial": True}]
+
+
+@pytest.mark.parametrize(
+    ("completion", "fields", "reason"),
+    [
+        pytest.param("no", {"reasoning_effort": "none", "stop": ["no"]}, "stop", id="stop string"),
+        pytest.param(END_THINK, {"max_tokens": 3}, "length", id="length"),
+        pytest.param(END, {"messages": PARTIAL}, "stop", id="finished partial message"),
+    ],
+)
+async def test_an_empty_reply_that_the_request_accounts_for_is_a_success(
+    server: Server, ids: Ids, completion: str, fields: dict, reason: str
+) -> None:
+    async with server(Script(ids(completion))) as live:
+        response = await live.chat(**fields)
+        streamed = events_of((await live.chat(stream=True, **fields)).text)
+    (choice,) = response.json()["choices"]
+    assert not choice["message"]["content"] and choice["finish_reason"] == reason
+    assert json.loads(streamed[-2])["choices"][0]["finish_reason"] == reason
+    assert streamed[-1] == "[DONE]"
 
 
 async def test_a_silent_stream_gets_comments(server: Server, ids: Ids) -> None:
