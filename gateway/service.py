@@ -138,7 +138,7 @@ class Service:
         if name not in names:
             raise ApiError(
                 404,
-                f"The model {name!r} does not exist; this server has {', '.join(names)}",
+                f"The model {name[:100]!r} does not exist; this server has {', '.join(names)}",
                 param="model",
                 code="model_not_found",
             )

@@ -81,6 +81,26 @@ async def test_a_body_that_is_no_chat_request_is_a_400(server: Server, body: byt
     assert response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("where", ["model", "logit_bias", "role", "type", "url", "tool_choice", "unknown"])
+async def test_what_is_quoted_of_a_request_is_short(server: Server, where: str) -> None:
+    """Base64 that landed in the wrong field comes back neither in an error nor in a header."""
+    long = "QUJD" * 5000
+    part = {"type": "image_url", "image_url": {"url": long}}
+    fields: dict[str, dict[str, Any]] = {
+        "model": {"model": long},
+        "logit_bias": {"logit_bias": {long: 1}},
+        "role": {"messages": [{"role": long, "content": "x"}]},
+        "type": {"messages": [{"role": "user", "content": [{"type": long}]}]},
+        "url": {"messages": [{"role": "user", "content": [part]}]},
+        "tool_choice": {"tool_choice": {"type": "function", "function": {"name": long}}, "tools": [WEATHER]},
+        "unknown": {long: 1},
+    }
+    async with server(Script([1])) as live:
+        response = await live.chat(**fields[where])
+    assert len(response.text) < 1000
+    assert all(len(value) <= 1000 for value in response.headers.values())
+
+
 async def test_an_unknown_model_is_a_404(server: Server) -> None:
     async with server(Script([1])) as live:
         response = await live.chat(model="gpt-99")
