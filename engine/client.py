@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from engine.errors import EngineStartError
+from engine.kv_events import KvEventReader, Listener
 from engine.launch import Progress, describe, launch_in_thread
 from engine.profiles import Profile
 from engine.sampling import sampling_params, to_step
@@ -36,6 +38,7 @@ class Engine:
     def __init__(self, llm: AsyncLLM, info: EngineInfo) -> None:
         self._running: AsyncLLM | None = llm
         self.info = info
+        self._events = KvEventReader({r: c.endpoint for r, c in llm.get_kv_event_sources().items()})
 
     @classmethod
     async def start(
@@ -54,8 +57,10 @@ class Engine:
         engine = cls(llm, describe(llm, profile.name))
         try:
             progress("warming up")
+            engine._events.start()
             await engine._check_plugins()
             await engine._warm_up()
+            engine.info = replace(engine.info, state_groups=await engine._state_groups())
         except BaseException:
             await engine.shutdown()
             raise
@@ -86,6 +91,10 @@ class Engine:
         """Stop a request and free what it holds; unknown and finished ones are ignored."""
         if self._running is not None:
             await self._running.abort(request_id)
+
+    def on_cache_event(self, listener: Listener) -> None:
+        """See `EngineClient.on_cache_event`; `listener` runs in the event loop's thread and must be quick."""
+        self._events.listeners.append(listener)
 
     async def check_health(self) -> None:
         """Raises EngineDead."""
@@ -138,6 +147,7 @@ class Engine:
         llm, self._running = self._running, None
         if llm is None:
             return
+        await self._events.close()
         # Left alone, vLLM's output task would take the closed sockets for a crash and log it as one.
         llm.output_processor.propagate_error(EngineDeadError())
         if llm.output_handler is not None:
@@ -167,6 +177,7 @@ class Engine:
                 request_id,
                 priority=sampling.priority,
                 data_parallel_rank=sampling.data_parallel_rank,
+                session_id=sampling.pin,
             ),
         )
         begun = False
@@ -243,6 +254,11 @@ class Engine:
                     f"the plugin did not load in engine worker {rank}",
                     "Start all workers from the environment that k3-gateway is installed in",
                 )
+
+    async def _state_groups(self) -> frozenset[int]:
+        """Cache groups of recurrent layers, asked of the engine process."""
+        groups = await self._llm.engine_core.call_utility_async("get_kv_cache_group_metadata")
+        return frozenset(group["group_idx"] for group in groups if group["kind"] == "mamba")
 
     async def _warm_up(self) -> None:
         """The first request of a process is slow, and the first sign of a broken engine."""

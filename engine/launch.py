@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine import plugin
 from engine.checks import check_memory, check_model, check_plugin_allowed, check_weights
 from engine.errors import EngineStartError
+from engine.kv_events import local_config
 from engine.loading import reported
 from engine.profiles import COMMON_ENVIRONMENT, Profile
 from engine.types import EngineInfo
@@ -83,6 +84,8 @@ def launch(profile: Profile, model: str, overrides: Mapping[str, Any], report: P
 
     report("configuring the engine")
     arguments = profile.engine_args(str(folder) if folder is not None else model, overrides)
+    if arguments.kv_events_config is None:
+        arguments.kv_events_config = local_config()
     if not plugin.is_registered():
         raise EngineStartError(
             "vLLM did not load this project's plugin",
@@ -116,4 +119,7 @@ def describe(llm: AsyncLLM, profile: str) -> EngineInfo:
         n_data_parallel_ranks=config.parallel_config.data_parallel_size,
         prefix_unit=config.cache_config.prefix_match_unit or config.cache_config.block_size,
         speculative=config.speculative_config is not None,
+        n_cache_blocks=config.cache_config.num_gpu_blocks or 0,
+        n_cache_tokens=config.cache_config.kv_cache_size_tokens or 0,
+        has_cache_events=bool(llm.get_kv_event_sources()),
     )

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from engine.types import EngineRejected, FinishReason, Sampling, Step, TokenLogprob
 
+# In `kv_transfer_params`: the request's blocks belong to the pin of this name.
+PIN_MARK = "k3_pin"
+
 if TYPE_CHECKING:
     from vllm.outputs import CompletionOutput
     from vllm.sampling_params import SamplingParams
@@ -35,11 +38,17 @@ def sampling_params(sampling: Sampling) -> SamplingParams:
             stop_token_ids=list(sampling.stop_token_ids),
             ignore_eos=sampling.ignore_eos,
             structured_outputs=StructuredOutputsParams(structural_tag=tag) if tag is not None else None,
+            extra_args=_pin_arguments(sampling.pin) if sampling.pin is not None else None,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
         )
     except (VLLMClientError, ValueError, TypeError) as error:
         raise EngineRejected(str(error)) from error
+
+
+def _pin_arguments(pin: str) -> dict[str, Any]:
+    """Reports reused blocks like new ones (vLLM: kv_cache_report_mode); the offloading tier sees the mark."""
+    return {"kv_cache_report_mode": "full", "kv_transfer_params": {PIN_MARK: pin}}
 
 
 def to_step(completion: CompletionOutput, sampling: Sampling, n_cached: int | None) -> Step:

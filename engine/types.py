@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -49,6 +49,9 @@ class Sampling:
     structural_tag: str | None = None
     priority: int = 0
     data_parallel_rank: int | None = None
+    # Names the prompt as a pinned one: all its blocks are reported as `BlocksStored` with this name, those
+    # that were cached before too, and the CPU tier does not evict them (engine/offload_policy.py).
+    pin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,59 @@ class EngineInfo:
     n_data_parallel_ranks: int = 1
     prefix_unit: int = 128
     speculative: bool = False
+    # Of the prefix cache of one data-parallel rank; 0 = not known.
+    n_cache_blocks: int = 0
+    n_cache_tokens: int = 0
+    # Cache groups that keep one recurrent state per boundary (KDA) instead of a block per stretch (MLA).
+    state_groups: frozenset[int] = frozenset()
+    has_cache_events: bool = False
+
+
+BlockHash = bytes | int
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksStored:
+    """Blocks are in the prefix cache of `rank`.
+
+    hashes:    of the blocks stored, in order; each stands for the whole prefix up to its block's end
+    token_ids: what the blocks' stretch of the prompt holds; blocks that are not kept are left out of `hashes`
+    parent:    hash of the block before, None at the prompt's start
+    pin:       `Sampling.pin` of the request
+    """
+
+    rank: int
+    group: int
+    hashes: tuple[BlockHash, ...]
+    token_ids: tuple[int, ...]
+    parent: BlockHash | None = None
+    pin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksRemoved:
+    """Blocks left the prefix cache of `rank`: their memory was needed."""
+
+    rank: int
+    group: int
+    hashes: tuple[BlockHash, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCleared:
+    """The whole prefix cache of `rank` was dropped (reset, sleep)."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEventsLost:
+    """Some events of `rank` did not arrive; what was known of its cache may be wrong."""
+
+    rank: int
+
+
+CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | CacheEventsLost
 
 
 class EngineClient(Protocol):
@@ -116,6 +172,10 @@ class EngineClient(Protocol):
         ...
 
     async def abort(self, request_id: str) -> None: ...
+
+    def on_cache_event(self, listener: Callable[[CacheEvent], None]) -> None:
+        """Call `listener` with every event from now on; never, where `info.has_cache_events` is false."""
+        ...
 
     async def check_health(self) -> None:
         """Raises EngineDead."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from gateway.api import chat, engine, health, media, models, tokens
+from gateway.api import chat, engine, health, media, models, prefixes, tokens
 from gateway.api.disconnect import end_tasks
 from gateway.errors import install_handlers
 from gateway.service import Service
@@ -34,6 +34,6 @@ def build_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     install_handlers(app)
-    for module in (chat, tokens, media, models, engine, health):
+    for module in (chat, tokens, prefixes, media, models, engine, health):
         app.include_router(module.router)
     return app

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.types import EngineClient, Sampling, TokenLogprob
 from gateway.content_logprobs import ContentLogprobs
 from gateway.errors import bad_request
+from gateway.prefix.prefixes import Run
+from gateway.prefix.tenants import EVERYBODY, Tenant
 from gateway.rendering import Rendered, Renderer
 from gateway.sampling import check_agreement, sampling
 from gateway.schema.chat import ChatRequest
@@ -55,14 +57,14 @@ class Completions:
         self.renderer = renderer
         self.engine = engine
 
-    async def prepare(self, request: ChatRequest, *, cache_salt: str | None = None) -> Prepared:
+    async def prepare(self, request: ChatRequest, tenant: Tenant = EVERYBODY) -> Prepared:
         """Render the prompt and settle how to generate.
 
         Raises:
             ApiError: 400 that names the field at fault.
         """
         check_agreement(request)
-        rendered = await self.renderer.render(request, cache_salt=cache_salt)
+        rendered = await self.renderer.render(request, tenant)
         vocab = self.renderer.vocab
         try:
             grammar = await asyncio.to_thread(
@@ -101,31 +103,52 @@ class Completions:
             ContentLogprobs(self.renderer.vocab, with_stop=bool(request.stop_strings)) for _ in decoders
         ]
         open_choices = set(range(len(decoders)))
-        async with aclosing(
-            self.engine.generate(prepared.rendered.engine_prompt, prepared.sampling, request_id)
-        ) as steps:
-            async for step in steps:
-                counts.n_cached = max(counts.n_cached, step.n_cached or 0)
-                if step.index not in open_choices:
-                    continue  # cut at a stop string; the engine goes on until its siblings are done
-                decoder = decoders[step.index]
-                counts.n_completion += len(step.token_ids)
-                events = decoder.feed(step.token_ids)
-                finish = None
-                if step.finish_reason is not None or decoder.stopped:
-                    events += decoder.finish(step.finish_reason or "stop")
-                    finish = decoder.finish_reason(step.finish_reason or "stop")
-                    open_choices.discard(step.index)
-                logprobs = None
-                if step.logprobs is not None:
-                    all_out = finish is not None and decoder.stop_string is None
-                    logprobs = content_logprobs[step.index].take(
-                        step.logprobs, decoder.channels, events, all_out=all_out
-                    )
-                counts.n_reasoning = sum(d.n_reasoning for d in decoders)
-                yield Progress(step.index, events, logprobs, finish, decoder.stop_string)
-                if not open_choices:
-                    return
+        prefixes, rendered = self.renderer.prefixes, prepared.rendered
+        with prefixes.running(
+            rendered.tenant, rendered.written, request.prompt_cache_key, len(decoders)
+        ) as run:
+            self._show_prefix(rendered, run)
+            steps = self.engine.generate(
+                rendered.engine_prompt, self._on_rank(prepared.sampling, run), request_id
+            )
+            async with aclosing(steps):
+                async for step in steps:
+                    if run.account.n_cached is None:
+                        run.account.n_cached = step.n_cached or 0
+                        self._show_prefix(rendered, run)
+                    counts.n_cached = max(counts.n_cached, step.n_cached or 0)
+                    if step.index not in open_choices:
+                        continue  # cut at a stop string; the engine goes on until its siblings are done
+                    decoder = decoders[step.index]
+                    counts.n_completion += len(step.token_ids)
+                    events = decoder.feed(step.token_ids)
+                    finish = None
+                    if step.finish_reason is not None or decoder.stopped:
+                        events += decoder.finish(step.finish_reason or "stop")
+                        finish = decoder.finish_reason(step.finish_reason or "stop")
+                        open_choices.discard(step.index)
+                    logprobs = None
+                    if step.logprobs is not None:
+                        all_out = finish is not None and decoder.stop_string is None
+                        logprobs = content_logprobs[step.index].take(
+                            step.logprobs, decoder.channels, events, all_out=all_out
+                        )
+                    counts.n_reasoning = sum(d.n_reasoning for d in decoders)
+                    run.written_by_model(step.index, step.token_ids, events)
+                    if not open_choices:
+                        # Before the client can see the end and send its next turn.
+                        prefixes.finish(run)
+                    yield Progress(step.index, events, logprobs, finish, decoder.stop_string)
+                    if not open_choices:
+                        return
+
+    def _on_rank(self, sampling: Sampling, run: Run) -> Sampling:
+        if self.engine.info.n_data_parallel_ranks == 1:
+            return sampling
+        return replace(sampling, data_parallel_rank=run.account.rank)
+
+    def _show_prefix(self, rendered: Rendered, run: Run) -> None:
+        rendered.headers["k3-prefix"] = run.account.header(self.renderer.n_prompt(rendered.prompt))
 
     def _decoder(self, prepared: Prepared, request: ChatRequest) -> Decoder:
         conversation = prepared.rendered.conversation

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from engine.types import EnginePrompt, PlacedMedia
 from gateway.errors import ApiError, bad_request
 from gateway.media_prompts import media_items, media_prompt
+from gateway.prefix.prefixes import Prefixes
+from gateway.prefix.sections import Written
+from gateway.prefix.tenants import EVERYBODY, Tenant
 from gateway.schema.chat import WITHOUT_EFFECT, ChatRequest
 from gateway.settings import Settings
 from gateway.xtml import (
@@ -35,12 +38,20 @@ log = logging.getLogger(__name__)
 class Rendered:
     """A prompt with its media in place. `headers` tell the client what was done with the request."""
 
-    conversation: Conversation
-    prompt: Prompt
+    tenant: Tenant
+    written: Written
     engine_prompt: EnginePrompt
     n_image_tokens: int
     n_video_tokens: int
     headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.written.conversation
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.written.prompt
 
 
 class Renderer:
@@ -51,17 +62,20 @@ class Renderer:
         self.vocab = vocab
         self.media = media
         self.cache = RenderCache(settings.render_cache_bytes)
+        self.prefixes = Prefixes(settings)
 
-    async def render(self, request: ChatRequest, *, cache_salt: str | None = None) -> Rendered:
-        """Check in depth, fetch and prepare media, encode.
+    async def render(self, request: ChatRequest, tenant: Tenant = EVERYBODY) -> Rendered:
+        """Check in depth, make stable, fetch and prepare media, encode.
 
         Raises:
             ApiError: 400 that names the field at fault.
         """
         headers = self._ignored(request)
         try:
-            conversation = from_request(request.model_dump(exclude_none=True))
-            media = await self._resolve(conversation, cache_salt or "")
+            stable, done = self.prefixes.prepare(tenant, from_request(request.model_dump(exclude_none=True)))
+            headers |= done
+            conversation = stable.conversation
+            media = await self._resolve(conversation, tenant.salt or "")
             prompt = await asyncio.to_thread(
                 encode, conversation, self.vocab, [media_prompt(m) for m in media], self.cache
             )
@@ -82,8 +96,9 @@ class Renderer:
         for slot in prompt.media:
             tokens[conversation.media[slot.part].kind] += slot.n_tokens
         placed = tuple(PlacedMedia(slot.offset, items[slot.part][slot.span]) for slot in prompt.media)
-        engine_prompt = EnginePrompt(prompt.ids, placed, cache_salt)
-        return Rendered(conversation, prompt, engine_prompt, tokens["image"], tokens["video"], headers)
+        engine_prompt = EnginePrompt(prompt.ids, placed, tenant.salt)
+        written = Written(prompt, conversation, stable.n_moved)
+        return Rendered(tenant, written, engine_prompt, tokens["image"], tokens["video"], headers)
 
     def n_prompt(self, prompt: Prompt) -> int:
         """`usage.prompt_tokens`, counted as the settings say (k3.md 2.13)."""

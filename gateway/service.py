@@ -16,7 +16,9 @@ from engine.types import EngineClient
 from gateway.admission import Admission
 from gateway.auth import Keys
 from gateway.completion import Completions
-from gateway.errors import ApiError
+from gateway.errors import ApiError, bad_request
+from gateway.prefix.pinning import Pinning
+from gateway.prefix.tenants import SHARED, Tenant
 from gateway.rendering import Renderer
 from gateway.settings import Settings
 from gateway.xtml import Vocab
@@ -83,13 +85,18 @@ class Service:
         self._start_engine = start_engine
         self._on_failure = on_failure
         self._completions: Completions | None = None
+        self._pinning: Pinning | None = None
 
     async def run_engine(self) -> None:
         """Start the engine and watch over it; cancelling shuts it down."""
+        pinning: asyncio.Task[None] | None = None
         try:
             self.engine = await self._start_engine(self._report)
             self._completions = Completions(self.renderer, self.engine)
             await self._until_patches_agree()
+            self.renderer.prefixes.attach(self.engine.info)
+            self._pinning = Pinning(self.renderer, self.engine)
+            pinning = asyncio.create_task(self._pinning.run(), name="pinning")
             self._enter("ready", "serving")
             await self.engine.wait_dead()
             raise RuntimeError("the engine died; its own messages are above")
@@ -100,6 +107,8 @@ class Service:
             self._enter("dead", str(error))
             self._on_failure(error)
         finally:
+            if pinning is not None:
+                pinning.cancel()
             if self.engine is not None:
                 await self.engine.shutdown()
 
@@ -131,6 +140,23 @@ class Service:
         if self._completions is None or self.status.phase != "ready":
             raise self._not_ready()
         return self._completions
+
+    def pinning(self) -> Pinning:
+        """The pinned prefixes.
+
+        Raises:
+            ApiError: 503, the engine is not up.
+        """
+        if self._pinning is None or self.status.phase != "ready":
+            raise self._not_ready()
+        return self._pinning
+
+    def tenant(self, request: Request, key: str | None, user: str | None) -> Tenant:
+        """Whose cache a request uses: its own, or with the header `k3-cache: shared` the shared one."""
+        wanted = request.headers.get("k3-cache", "own")
+        if wanted not in ("own", SHARED):
+            raise bad_request("The header k3-cache is `own` or `shared`", "k3-cache")
+        return self.renderer.prefixes.tenant(key, user, shared=wanted == SHARED)
 
     def check_model(self, name: str) -> None:
         """Raises ApiError 404 for a model that is not served here."""

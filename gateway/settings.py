@@ -95,6 +95,46 @@ class Settings(BaseSettings):
     render_cache_bytes: int = Field(
         256 * MEBIBYTE, ge=0, description="Memory for token ids of prompt sections seen before, in bytes."
     )
+    sort_tools: bool = Field(
+        False,
+        description="Declare tools in the order of their names, for clients that shuffle them.",
+    )
+    volatile_lines: list[str] = Field(
+        [],
+        description="Regular expressions (JSON list); lines of the system prompt that begin with a match "
+        "go to the prompt's end.",
+    )
+    history_repair: Literal["off", "tools", "always"] = Field(
+        "off",
+        description="Restore reasoning that a client dropped from its history: never, in conversations with "
+        "tools, or always.",
+    )
+    history_bytes: int = Field(
+        256 * MEBIBYTE, ge=0, description="Memory for reasoning that may be restored, in bytes."
+    )
+    history_ttl_seconds: float = Field(
+        3600.0, gt=0, description="Reasoning that was not asked for this long is forgotten."
+    )
+    cache_isolation: Literal["none", "tenant"] = Field(
+        "none",
+        description="Give each API key (or `user`, where there are no keys) a part of the prefix cache of "
+        "its own, so that nobody can time another's prompts.",
+    )
+    prefix_sections: int = Field(
+        65536, ge=16, description="Prompt sections whose digests are kept to explain and to route."
+    )
+    prefix_files: list[Path] = Field(
+        [], description="JSON files with prefixes to pin at the start (docs/prefixes.md)."
+    )
+    prefix_folder: Path | None = Field(
+        None, description="Folder that keeps pins made over HTTP over restarts; none if unset."
+    )
+    pin_budget_tokens: int | None = Field(
+        None, ge=0, description="Tokens that all pins may take; a quarter of the cache if unset."
+    )
+    pin_check_seconds: float = Field(
+        60.0, gt=0, description="A pinned prefix is used at least this often, so that the cache keeps it."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Log level.")
 
     @field_validator("served_model_name", mode="before")
@@ -119,6 +159,16 @@ class Settings(BaseSettings):
             except ValueError:
                 raise ValueError("begins like a JSON list, but is none") from None
         return re.split(r"[\s,]+", value.strip()) if value.strip() else []
+
+    @field_validator("volatile_lines")
+    @classmethod
+    def _patterns(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        return value
 
     @classmethod
     def settings_customise_sources(

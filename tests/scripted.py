@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.types import EngineInfo, EnginePrompt, FinishReason, Sampling, Step, TokenLogprob
+from engine.types import CacheEvent, EngineInfo, EnginePrompt, FinishReason, Sampling, Step, TokenLogprob
 
 
 @dataclass
@@ -46,6 +46,7 @@ class ScriptedEngine:
     requests: list[tuple[EnginePrompt, Sampling]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     patch_problems: list[str] = field(default_factory=list)
+    listeners: list[Callable[[CacheEvent], None]] = field(default_factory=list)
     death: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def generate(
@@ -85,6 +86,14 @@ class ScriptedEngine:
 
     async def abort(self, request_id: str) -> None:
         self.aborted.append(request_id)
+
+    def on_cache_event(self, listener: Callable[[CacheEvent], None]) -> None:
+        self.listeners.append(listener)
+
+    def emit(self, event: CacheEvent) -> None:
+        """What the engine's cache would report."""
+        for listener in self.listeners:
+            listener(event)
 
     async def check_health(self) -> None:
         return None

@@ -11,6 +11,7 @@ from gateway.schema.error import ErrorBody
 _WHAT = {
     400: "The request is wrong; `param` names the field",
     401: "No valid API key",
+    403: "Not the caller's to change",
     404: "No such model",
     413: "The body is too large",
     429: "Too many requests in progress",

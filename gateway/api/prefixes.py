@@ -1,0 +1,165 @@
+"""`/v1/prefixes`: pin prefixes, and explain where a prompt differs from what is cached."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from engine.types import EngineDead, EngineError, Sampling
+from gateway.api.body import read_json
+from gateway.api.disconnect import ClientDisconnected, unless_disconnected
+from gateway.api.openapi import body_of, error_responses
+from gateway.errors import ApiError, bad_request
+from gateway.prefix.pins import Pin
+from gateway.prefix.tenants import SHARED, Tenant
+from gateway.schema.chat import ChatRequest
+from gateway.schema.prefixes import Explained, Pinned, PinnedList, PinRequest
+from gateway.service import Service, service_of
+
+router = APIRouter(tags=["prefixes"])
+
+
+@router.post(
+    "/v1/prefixes",
+    status_code=201,
+    response_model=Pinned,
+    openapi_extra=body_of(PinRequest),
+    responses=error_responses(400, 401, 403, 413, 503),
+)
+async def pin_prefix(request: Request) -> Any:
+    """Render, prefill and keep a prefix; answers when every rank was asked whether it has it."""
+    service = service_of(request)
+    key = service.keys.check(request)
+    try:
+        body = await read_json(request, PinRequest, service.settings.max_body_bytes)
+        pinning = service.pinning()
+        tenant = _tenant_for_pin(service, key, body)
+        before = pinning.book.get(tenant.name, body.name)
+        if before is not None and before.from_settings:
+            raise _belongs_to_settings(before)
+        pin = await unless_disconnected(request, pinning.pin(tenant, body))
+    except ClientDisconnected:
+        return Response(status_code=499)
+    except EngineDead as error:
+        raise ApiError(503, f"The engine has stopped: {error}", code="engine_dead") from error
+    return pinning.as_json(pin)
+
+
+@router.get("/v1/prefixes", response_model=PinnedList, responses=error_responses(401, 503))
+async def list_prefixes(request: Request, user: str | None = None) -> Any:
+    """The caller's pins and the shared ones."""
+    service = service_of(request)
+    tenant = _caller(service, request, user)
+    pinning, prefixes = service.pinning(), service.renderer.prefixes
+    return {
+        "object": "list",
+        "data": [pinning.as_json(pin) for pin in pinning.book.of(tenant.name, SHARED)],
+        "budget_tokens": pinning.book.budget,
+        "taken_tokens": pinning.book.n_tokens,
+        "changes": dict(prefixes.changes),
+        "lost_tokens": dict(prefixes.lost),
+    }
+
+
+@router.get("/v1/prefixes/{name}", response_model=Pinned, responses=error_responses(401, 404, 503))
+async def get_prefix(request: Request, name: str, user: str | None = None) -> Any:
+    """One of them."""
+    service = service_of(request)
+    return service.pinning().as_json(_find(service, _caller(service, request, user), name))
+
+
+@router.delete("/v1/prefixes/{name}", status_code=204, responses=error_responses(401, 403, 404, 503))
+async def delete_prefix(request: Request, name: str, user: str | None = None) -> None:
+    """Keep it no longer."""
+    service = service_of(request)
+    pin = _find(service, _caller(service, request, user), name)
+    if pin.from_settings:
+        raise _belongs_to_settings(pin)
+    service.pinning().book.remove(pin)
+
+
+@router.post(
+    "/v1/prefixes/explain",
+    response_model=Explained,
+    openapi_extra=body_of(ChatRequest),
+    responses=error_responses(400, 401, 404, 413, 503),
+)
+async def explain_prefix(request: Request, probe: bool = False) -> Any:
+    """What would become of a chat request's prompt. `?probe=true` asks the engine, which computes it."""
+    service = service_of(request)
+    key = service.keys.check(request)
+    try:
+        body = await read_json(request, ChatRequest, service.settings.max_body_bytes)
+        service.check_model(body.model)
+        tenant = service.tenant(request, key, body.user)
+        return await unless_disconnected(request, _explain(service, body, tenant, probe))
+    except ClientDisconnected:
+        return Response(status_code=499)
+
+
+async def _explain(service: Service, body: ChatRequest, tenant: Tenant, probe: bool) -> dict[str, Any]:
+    rendered = await service.renderer.render(body, tenant)
+    prefixes, written = service.renderer.prefixes, rendered.written
+    account, match = prefixes.explain(tenant, written, body.prompt_cache_key)
+    if probe:
+        service.pinning()  # the engine must be up
+        assert service.engine is not None
+        several = service.engine.info.n_data_parallel_ranks > 1
+        sampling = Sampling(1, temperature=0.0, data_parallel_rank=account.rank if several else None)
+        try:
+            async for step in service.engine.generate(
+                rendered.engine_prompt, sampling, f"probe-{uuid.uuid4().hex[:16]}"
+            ):
+                account.n_cached = max(account.n_cached or 0, step.n_cached or 0)
+        except EngineDead as error:
+            raise ApiError(503, f"The engine has stopped: {error}", code="engine_dead") from error
+        except EngineError as error:
+            raise bad_request(str(error)) from error
+    known = match.known[-1].end if match.known else 0
+    sections = [
+        {
+            "kind": section.kind,
+            "path": section.path,
+            "tokens": section.end - section.start,
+            "end": section.end,
+            "known": section.end <= known,
+        }
+        for section in written.prompt.sections
+    ]
+    return {**account.as_json(), "unit": prefixes.unit, "sections": sections}
+
+
+def _caller(service: Service, request: Request, user: str | None) -> Tenant:
+    return service.renderer.prefixes.tenant(service.keys.check(request), user)
+
+
+def _tenant_for_pin(service: Service, key: str | None, body: PinRequest) -> Tenant:
+    """Own, or shared. Where tenants are kept apart, only the settings can share: a pin of somebody else's
+    making must not draw others' prompts into a part of the cache that he can time."""
+    prefixes = service.renderer.prefixes
+    if body.tenant == SHARED:
+        if prefixes.isolation != "none":
+            raise ApiError(
+                403,
+                "With cache_isolation, shared prefixes are pinned by the setting prefix_files",
+                param="tenant",
+            )
+        return prefixes.tenant(None, None, shared=True)
+    if key is not None and body.tenant not in (None, "own"):
+        raise ApiError(403, "tenant is `own` or `shared`: an API key pins for itself", param="tenant")
+    return prefixes.tenant(key, None if body.tenant == "own" else body.tenant)
+
+
+def _find(service: Service, tenant: Tenant, name: str) -> Pin:
+    book = service.pinning().book
+    pin = book.get(tenant.name, name) or book.get(SHARED, name)
+    if pin is None:
+        raise ApiError(404, f"There is no prefix {name!r}", param="name", code="prefix_not_found")
+    return pin
+
+
+def _belongs_to_settings(pin: Pin) -> ApiError:
+    return ApiError(403, f"The prefix {pin.name!r} is pinned by the settings (prefix_files)", param="name")
