@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -73,7 +74,8 @@ class DiskCache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
             return None
 
     def put(self, key: str, media: Picture | Clip) -> None:

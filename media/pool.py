@@ -7,11 +7,13 @@ import json
 import mmap
 import os
 import pickle
+import selectors
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from media import channel
@@ -20,6 +22,12 @@ from media.types import Clip, MediaError, Picture
 from media.worker import Job
 
 _START_SECONDS = 60.0
+# A file that takes longer gives its place to another; a screenshot takes 0.02 s.
+_QUICK_SECONDS = 1.0
+# How long a process may go on with a file that nobody waits for: ending it costs the next file 0.3 s.
+_ABANDONED_SECONDS = 0.5
+# Pictures below this share of the pixel budget do not wait for it.
+_SMALL_SHARE = 64
 
 
 class WorkerError(RuntimeError):
@@ -27,17 +35,26 @@ class WorkerError(RuntimeError):
 
 
 class PixelBudget:
-    """Bounds the pixels that are being decoded at a time, over all workers."""
+    """Bounds the pixels that are being decoded at a time, over all workers.
+
+    Small pictures do not wait, so that one huge picture holds up none of them; each process may exceed the
+    bound by 1/64 with one.
+    """
 
     def __init__(self, n_pixels: int) -> None:
         self._total = n_pixels
         self._used = 0
         self._changed = threading.Condition()
 
+    def fits(self, n_pixels: int) -> bool:
+        """Whether `take` would not wait now."""
+        with self._changed:
+            return self._fits(n_pixels)
+
     def take(self, n_pixels: int) -> None:
         """Wait until `n_pixels` fit; what is larger than the whole budget waits until it is alone."""
         with self._changed:
-            self._changed.wait_for(lambda: self._used == 0 or self._used + n_pixels <= self._total)
+            self._changed.wait_for(lambda: self._fits(n_pixels))
             self._used += n_pixels
 
     def give_back(self, n_pixels: int) -> None:
@@ -45,26 +62,45 @@ class PixelBudget:
             self._used -= n_pixels
             self._changed.notify_all()
 
+    def _fits(self, n_pixels: int) -> bool:
+        is_small = n_pixels * _SMALL_SHARE <= self._total
+        return is_small or self._used == 0 or self._used + n_pixels <= self._total
+
 
 class DecoderPool:
-    """Up to `n_workers` decoding processes, started when first needed and kept.
+    """Decoding processes, started when first needed and kept.
 
+    n_workers:    files that are decoded at a time
+    n_extra:      further files; one takes the place of a file that is slow or waits for memory, so that slow
+                  files do not hold up quick ones
     memory_limit: bytes of address space of each process
     n_pixels:     of pictures being decoded at a time, over all processes
     """
 
-    def __init__(self, n_workers: int, memory_limit: int, n_pixels: int) -> None:
+    def __init__(self, n_workers: int, memory_limit: int, n_pixels: int, n_extra: int = 0) -> None:
         self._memory_limit = memory_limit
         self._budget = PixelBudget(n_pixels)
-        self._threads = ThreadPoolExecutor(n_workers, thread_name_prefix="k3-decode")
+        self._n_workers = n_workers
+        self._may_be_slow = n_extra > 0
+        self._places = threading.Semaphore(n_workers)
+        self._threads = ThreadPoolExecutor(n_workers + n_extra, thread_name_prefix="k3-decode")
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._closed = False
 
     async def run(self, job: Job, data: bytes, seconds: float) -> Picture | Clip:
-        """Run `job` on a file's bytes. Raises MediaError (also after `seconds`) and WorkerError."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, data, seconds)
+        """Run `job` on a file's bytes. Raises MediaError (also after `seconds`) and WorkerError.
+
+        If it is cancelled and its process is not done soon, the process is ended.
+        """
+        loop = asyncio.get_running_loop()
+        task = _Task(job, data, seconds)
+        try:
+            return await loop.run_in_executor(self._threads, self._run, task)
+        except asyncio.CancelledError:
+            loop.call_later(_ABANDONED_SECONDS, task.abandon)
+            raise
 
     def close(self) -> None:
         """End all processes; jobs under way fail."""
@@ -72,24 +108,28 @@ class DecoderPool:
             self._closed = True
             workers = list(self._all)
         for worker in workers:
-            worker.kill()
+            worker.end_process()
         self._threads.shutdown(wait=True, cancel_futures=True)
+        for worker in workers:
+            worker.kill()
 
     @property
     def n_processes(self) -> int:
         return len(self._all)
 
-    def _run(self, job: Job, data: bytes, seconds: float) -> Picture | Clip:
-        worker = self._worker()
+    def _run(self, task: _Task) -> Picture | Clip:
+        place = _Place(self._places)
         try:
-            return worker.run(job, data, seconds, self._budget)
+            worker = self._worker()
+            try:
+                if not task.begin(worker):
+                    raise MediaError("nobody waits for the file any more")
+                return worker.run(task, self._budget, place.leave if self._may_be_slow else None)
+            finally:
+                task.end()
+                self._put_back(worker)
         finally:
-            with self._lock:
-                if worker.is_alive and not self._closed:
-                    self._idle.append(worker)
-                else:
-                    worker.kill()
-                    self._all.discard(worker)
+            place.leave()
 
     def _worker(self) -> _Worker:
         with self._lock:
@@ -105,23 +145,81 @@ class DecoderPool:
             self._all.add(worker)
             return worker
 
+    def _put_back(self, worker: _Worker) -> None:
+        with self._lock:
+            if worker.is_alive and not self._closed and len(self._idle) < self._n_workers:
+                self._idle.append(worker)
+            else:
+                worker.kill()
+                self._all.discard(worker)
+
+
+class _Place:
+    """One of the places of files that are decoded; waits for it."""
+
+    def __init__(self, places: threading.Semaphore) -> None:
+        self._places: threading.Semaphore | None = places
+        places.acquire()
+
+    def leave(self) -> None:
+        places, self._places = self._places, None
+        if places is not None:
+            places.release()
+
+
+class _Task:
+    """A file to decode, and the process that does it, which may be ended from another thread."""
+
+    def __init__(self, job: Job, data: bytes, seconds: float) -> None:
+        self.job = job
+        self.data = data
+        self.seconds = seconds
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+        self._worker: _Worker | None = None
+
+    def begin(self, worker: _Worker) -> bool:
+        """False if nobody waits for it any more."""
+        with self._lock:
+            self._worker = worker
+            return not self._is_abandoned
+
+    def end(self) -> None:
+        with self._lock:
+            self._worker = None
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._is_abandoned = True
+            if self._worker is not None:
+                self._worker.end_process()
+
 
 class _Worker:
     """One decoding process, used by one thread at a time."""
 
     def __init__(self, memory_limit: int) -> None:
-        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        """Raises WorkerError."""
+        try:
+            self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise WorkerError(f"no decoding process can be started: {error.strerror}") from error
         handle = theirs.fileno()
         command = [sys.executable, "-P", "-m", "media.worker", str(handle), str(memory_limit)]
-        self._process = subprocess.Popen(
-            command,
-            pass_fds=(handle,),
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        theirs.close()
+        try:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(handle,),
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._sock.close()
+            raise WorkerError(f"no decoding process can be started: {error.strerror}") from error
+        finally:
+            theirs.close()
         self._is_ready = False
 
     @property
@@ -133,23 +231,30 @@ class _Worker:
         self._process.wait()
         self._sock.close()
 
-    def run(self, job: Job, data: bytes, seconds: float, budget: PixelBudget) -> Picture | Clip:
+    def end_process(self) -> None:
+        """From any thread; who uses the worker sees the process gone."""
+        self._process.kill()
+
+    def run(self, task: _Task, budget: PixelBudget, on_slow: Callable[[], None] | None) -> Picture | Clip:
+        """on_slow: called once the file turns out slow, or has to wait for memory. May be called again."""
         n_pixels = 0
+        self._await_ready()
+        file = _handed_over(task.data)
         try:
-            self._await_ready()
-            deadline = time.monotonic() + seconds
-            file = channel.shared_file([data])
-            try:
-                self._sock.settimeout(seconds)
-                channel.send(self._sock, pickle.dumps(job), file)
-            finally:
-                os.close(file)
+            deadline = time.monotonic() + task.seconds
+            self._sock.settimeout(task.seconds)
+            channel.send(self._sock, pickle.dumps(task.job), file)
             while True:
+                patience = min(_QUICK_SECONDS, deadline - time.monotonic())
+                if on_slow is not None and not _readable(self._sock, patience):
+                    on_slow()
                 self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
                 message, handle = channel.receive(self._sock)
                 reply = json.loads(message)
                 if "pixels" in reply:
                     asked = time.monotonic()
+                    if on_slow is not None and not budget.fits(int(reply["pixels"])):
+                        on_slow()
                     budget.take(int(reply["pixels"]))
                     n_pixels += int(reply["pixels"])
                     deadline += time.monotonic() - asked
@@ -163,11 +268,12 @@ class _Worker:
                     return unpack(reply["media"], _mapped(handle))
         except TimeoutError as error:
             self.kill()
-            raise MediaError(f"the file takes more than {seconds:g} seconds to decode") from error
+            raise MediaError(f"the file takes more than {task.seconds:g} seconds to decode") from error
         except (EOFError, OSError) as error:
             self.kill()
             raise MediaError("the file made its decoder crash; it is damaged or hostile") from error
         finally:
+            os.close(file)
             budget.give_back(n_pixels)
 
     def _await_ready(self) -> None:
@@ -189,8 +295,25 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}
 
 
+def _readable(sock: socket.socket, seconds: float) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(seconds))
+
+
+def _handed_over(data: bytes) -> int:
+    """A handle on `data` for a decoding process. Raises WorkerError where there is no room."""
+    try:
+        return channel.shared_file([data])
+    except OSError as error:
+        raise WorkerError(f"no room to hand a file to a decoder: {error.strerror}") from error
+
+
 def _mapped(handle: int) -> mmap.mmap:
+    """Raises WorkerError where the results do not fit this process."""
     try:
         return mmap.mmap(handle, os.fstat(handle).st_size, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise WorkerError(f"prepared media cannot be mapped: {error.strerror}") from error
     finally:
         os.close(handle)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 _IN_LOOP_BYTES = 64 * 1024  # shorter texts are hashed in the event loop
+_SLOW_PICTURES = 3  # for each worker: pictures that are slow beside the one that is not
 _T = TypeVar("_T")
 
 
@@ -36,7 +37,8 @@ class MediaLimits:
     cache_bytes:      prepared media kept in memory; a 1920x1080 picture takes 6.3 MB
     cache_folder:     where prepared media are kept on disk too; None: nowhere
     disk_bytes:       of that folder
-    n_workers:        decoding processes, about 60 MB each when idle
+    n_workers:        decoding processes for pictures, and as many for clips, about 60 MB each when idle;
+                      while files are slow there are up to three times as many more for other pictures
     worker_memory:    bytes of address space of each
     pixel_limit:      of one picture
     pixels_in_flight: of all pictures that are being decoded; decoders need up to 12 bytes a pixel
@@ -83,11 +85,17 @@ class MediaLibrary:
         self._memory = MemoryCache(self.limits.cache_bytes)
         folder = self.limits.cache_folder
         self._disk = DiskCache(folder, self.limits.disk_bytes) if folder is not None else None
-        self._pool = DecoderPool(
-            self.limits.n_workers, self.limits.worker_memory, self.limits.pixels_in_flight
+        n, memory, n_pixels = (
+            self.limits.n_workers,
+            self.limits.worker_memory,
+            self.limits.pixels_in_flight,
         )
+        self._pools = {
+            "image": DecoderPool(n, memory, n_pixels, n_extra=_SLOW_PICTURES * n),
+            "video": DecoderPool(n, memory, n_pixels),
+        }
         self._contents = _ContentMemo(self.limits.n_urls)
-        self._under_way: dict[tuple[str, ...], asyncio.Task[Any]] = {}
+        self._under_way: dict[tuple[str, ...], _Shared] = {}
 
     async def picture(self, url: str, detail: str = "auto", salt: str = "") -> Picture:
         """The prepared picture behind an http(s), data or file URL. Raises MediaError."""
@@ -133,10 +141,10 @@ class MediaLibrary:
 
     async def aclose(self) -> None:
         """End fetches and decoding processes."""
-        tasks = list(self._under_way.values())
+        tasks = [shared.task for shared in self._under_way.values()]
         for task in tasks:
             task.cancel()
-        await asyncio.to_thread(self._pool.close)
+        await asyncio.gather(*(asyncio.to_thread(pool.close) for pool in self._pools.values()))
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._fetcher.aclose()
 
@@ -194,7 +202,7 @@ class MediaLibrary:
             job = ClipJob(self.config, self.limits.clip)
             seconds = self.limits.clip_seconds
         try:
-            media = self._salted(await self._pool.run(job, data, seconds), digest, detail, salt)
+            media = self._salted(await self._pools[kind].run(job, data, seconds), digest, detail, salt)
         except Exception:
             self.counts["failed"] += 1
             raise
@@ -225,18 +233,37 @@ class MediaLibrary:
         return replace(media, chunks=chunks)
 
     async def _once(self, key: tuple[str, ...], work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """The result of `work`, shared by all who ask for `key` meanwhile; one that gives up stops nobody."""
-        task = self._under_way.get(key)
-        if task is None:
-            task = asyncio.create_task(work())
-            self._under_way[key] = task
-            task.add_done_callback(lambda done: self._finished(key, done))
-        return await asyncio.shield(task)
+        """The result of `work`, shared by all who ask for `key` meanwhile.
 
-    def _finished(self, key: tuple[str, ...], task: asyncio.Task[Any]) -> None:
-        del self._under_way[key]
-        if not task.cancelled():
-            task.exception()  # seen, even if everybody who waited has gone
+        One that gives up stops nobody; when all have given up, the work is cancelled.
+        """
+        shared = self._under_way.get(key)
+        if shared is None:
+            shared = _Shared(asyncio.create_task(work()))
+            self._under_way[key] = shared
+            shared.task.add_done_callback(lambda _: self._forget(key, shared))
+        shared.n_waiting += 1
+        try:
+            return await asyncio.shield(shared.task)
+        finally:
+            shared.n_waiting -= 1
+            if not shared.n_waiting and not shared.task.done():
+                self._forget(key, shared)  # who asks from now on starts anew
+                shared.task.cancel()
+
+    def _forget(self, key: tuple[str, ...], shared: _Shared) -> None:
+        if self._under_way.get(key) is shared:
+            del self._under_way[key]
+        if shared.task.done() and not shared.task.cancelled():
+            shared.task.exception()  # seen, even if everybody who waited has gone
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    """Work under way, and how many wait for it."""
+
+    task: asyncio.Task[Any]
+    n_waiting: int = 0
 
 
 class _ContentMemo:

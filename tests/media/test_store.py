@@ -20,9 +20,11 @@ from media.cache import DiskCache, MemoryCache
 from media.fetch import Fetcher, FetchPolicy
 from media.image import prepare_picture
 from media.packing import n_bytes
+from media.pool import WorkerError
 from media.store import MediaLibrary, MediaLimits
 from media.types import MediaError
 from tests.media import files
+from tests.media.clips import numbered_clip, repeated
 from tests.media.files import encode, noise
 from tests.media.test_fetch import fixed, response, server
 
@@ -54,6 +56,19 @@ def picture(seed: int = 0, size: tuple[int, int] = (60, 40)) -> bytes:
 def slow_picture() -> bytes:
     """Takes about a second to decode and resize: 144 megapixels."""
     return encode(Image.new("L", (12_000, 12_000), 200), "PNG", compress_level=1)
+
+
+@functools.cache
+def endless_picture(seed: int = 0, side: int = 3_000) -> bytes:
+    """Takes longer to decode than a test waits: a progressive JPEG with its last scan 10,000 times."""
+    data = encode(Image.new("L", (side, side), 90 + seed), "JPEG", progressive=True)
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    return data[:-2] + scan * 10_000 + data[-2:]
+
+
+@functools.cache
+def long_clip() -> bytes:
+    return repeated(numbered_clip(60, width=1280, height=720), 40)
 
 
 def workers() -> list[psutil.Process]:
@@ -226,6 +241,54 @@ async def test_slow_files_delay_neither_the_event_loop_nor_other_files(make_libr
     done = [await library.picture_of(picture(seed)) for seed in range(10, 30)]
     assert len(done) == 20 and not slow[0].done()
     assert (await slow[0]).width == 12_000
+
+
+async def test_more_slow_files_than_processes_delay_no_quick_one(make_library: MakeLibrary) -> None:
+    library = make_library(n_workers=2, pixels_in_flight=10**9)
+    slow = [asyncio.create_task(library.picture_of(endless_picture(seed))) for seed in range(4)]
+    await until(lambda: len(workers()) >= 2)
+    done = [await library.picture_of(picture(seed)) for seed in range(10)]
+    assert len(done) == 10 and not any(task.done() for task in slow)
+
+
+async def test_a_huge_picture_that_waits_for_memory_delays_no_small_one(make_library: MakeLibrary) -> None:
+    library = make_library(n_workers=1, pixels_in_flight=150_000_000)
+    huge = [asyncio.create_task(library.picture_of(endless_picture(seed, 12_000))) for seed in range(3)]
+    await until(lambda: len(workers()) >= 2)
+    assert (await library.picture_of(picture())).width == 60
+    assert not any(task.done() for task in huge)
+
+
+async def test_work_that_everybody_gave_up_is_ended_and_may_be_asked_for_again(
+    make_library: MakeLibrary,
+) -> None:
+    library = make_library(n_workers=1)
+    tasks = [asyncio.create_task(library.picture_of(endless_picture())) for _ in range(3)]
+    await until(lambda: workers() and workers()[0].cpu_times().user > 0.6)  # it is decoding
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await until(lambda: not workers())
+    again = asyncio.create_task(library.picture_of(endless_picture()))
+    await until(workers)
+    assert not again.done()
+
+
+async def test_clips_do_not_delay_pictures(make_library: MakeLibrary) -> None:
+    library = make_library(n_workers=1)
+    clip = asyncio.create_task(library.clip_of(long_clip()))
+    await until(workers)
+    assert (await library.picture_of(picture())).width == 60
+    assert not clip.done()
+
+
+async def test_a_process_that_cannot_be_started_is_the_servers_fault(
+    make_library: MakeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = make_library()
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(WorkerError, match="no decoding process can be started"):
+        await library.picture_of(picture())
 
 
 async def test_pixels_in_flight_are_bounded_over_all_processes(make_library: MakeLibrary) -> None:
