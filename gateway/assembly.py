@@ -16,6 +16,7 @@ from gateway.xtml import Vocab, VocabError
 from media.config import MediaConfig
 from media.fetch import Fetcher, FetchPolicy
 from media.store import MediaLibrary, MediaLimits
+from media.video import ClipLimits
 
 log = logging.getLogger(__name__)
 
@@ -52,5 +53,9 @@ def media_library(settings: Settings, folder: Path, context: int | None = None) 
     policy = FetchPolicy(
         allow=tuple(settings.media_allowed_hosts), file_roots=tuple(settings.media_file_roots)
     )
-    limits = MediaLimits(cache_bytes=settings.media_cache_bytes, cache_folder=settings.media_cache_folder)
+    limits = MediaLimits(
+        cache_bytes=settings.media_cache_bytes,
+        cache_folder=settings.media_cache_folder,
+        clip=ClipLimits(max_tokens=context),
+    )
     return MediaLibrary(MediaConfig.load(folder), Fetcher(policy), limits)

@@ -44,7 +44,7 @@ async def preview(request: Request) -> Any:
     Takes JSON with a `url`, or a form with the file itself in the field `file`. Needs no engine.
     """
     service = service_of(request)
-    service.keys.check(request)
+    tenant = service.renderer.prefixes.tenant(service.keys.check(request), None)
     limit = service.settings.max_body_bytes
     try:
         if request.headers.get("content-type", "").lower().startswith(_MULTIPART):
@@ -54,12 +54,16 @@ async def preview(request: Request) -> Any:
             param = "url"
             options, data = await read_json(request, PreviewRequest, limit), None
         with service.admission.place():
-            return await unless_disconnected(request, _preview(service, options, data, param))
+            return await unless_disconnected(
+                request, _preview(service, options, data, param, tenant.salt or "")
+            )
     except ClientDisconnected:
         return Response(status_code=499)
 
 
-async def _preview(service: Service, options: PreviewOptions, data: bytes | None, param: str) -> JSONResponse:
+async def _preview(
+    service: Service, options: PreviewOptions, data: bytes | None, param: str, salt: str
+) -> JSONResponse:
     """Raises ApiError: 400 that names `param`, 503."""
     library = service.renderer.media
     try:
@@ -69,9 +73,9 @@ async def _preview(service: Service, options: PreviewOptions, data: bytes | None
         kind = options.kind or ("video" if await asyncio.to_thread(is_clip, data) else "image")
         media: Picture | Clip
         if kind == "video":
-            media = await library.clip_of(data)
+            media = await library.clip_of(data, salt)
         else:
-            media = await library.picture_of(data, options.detail)
+            media = await library.picture_of(data, options.detail, salt)
     except MediaError as error:
         raise bad_request(f"{param}: {error}", param) from None
     except WorkerError as error:
