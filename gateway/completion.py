@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from engine.types import EngineClient, Sampling, TokenLogprob
 from gateway.content_logprobs import ContentLogprobs
 from gateway.errors import bad_request
+from gateway.metrics import Totals
 from gateway.prefix.prefixes import Run
 from gateway.prefix.tenants import EVERYBODY, Tenant
 from gateway.rendering import Rendered, Renderer
@@ -53,9 +54,10 @@ class Counts:
 class Completions:
     """Runs chat requests on one engine."""
 
-    def __init__(self, renderer: Renderer, engine: EngineClient) -> None:
+    def __init__(self, renderer: Renderer, engine: EngineClient, totals: Totals) -> None:
         self.renderer = renderer
         self.engine = engine
+        self.totals = totals
 
     async def prepare(self, request: ChatRequest, tenant: Tenant = EVERYBODY) -> Prepared:
         """Render the prompt and settle how to generate.
@@ -104,9 +106,13 @@ class Completions:
         ]
         open_choices = set(range(len(decoders)))
         prefixes, rendered = self.renderer.prefixes, prepared.rendered
-        with prefixes.running(
-            rendered.tenant, rendered.written, request.prompt_cache_key, len(decoders)
-        ) as run:
+        n_prompt = self.renderer.n_prompt(rendered.prompt)
+        with (
+            self.totals.counting(n_prompt, counts, decoders),
+            prefixes.running(
+                rendered.tenant, rendered.written, request.prompt_cache_key, len(decoders)
+            ) as run,
+        ):
             self._show_prefix(rendered, run)
             steps = self.engine.generate(
                 rendered.engine_prompt, self._on_rank(prepared.sampling, run), request_id

@@ -17,6 +17,7 @@ from gateway.admission import Admission
 from gateway.auth import Keys
 from gateway.completion import Completions
 from gateway.errors import ApiError, bad_request
+from gateway.metrics import Totals
 from gateway.prefix.pinning import Pinning
 from gateway.prefix.tenants import SHARED, Tenant
 from gateway.rendering import Renderer
@@ -77,6 +78,7 @@ class Service:
         self.settings = settings
         self.model_folder = model_folder
         self.renderer = Renderer(settings, vocab, media)
+        self.totals = Totals()
         self.admission = Admission(settings.max_concurrent_requests)
         self.keys = Keys([key.get_secret_value() for key in settings.api_keys])
         self.created = int(time.time())
@@ -92,7 +94,7 @@ class Service:
         pinning: asyncio.Task[None] | None = None
         try:
             self.engine = await self._start_engine(self._report)
-            self._completions = Completions(self.renderer, self.engine)
+            self._completions = Completions(self.renderer, self.engine, self.totals)
             await self._until_patches_agree()
             self.renderer.prefixes.attach(self.engine.info)
             self._pinning = Pinning(self.renderer, self.engine)

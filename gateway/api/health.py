@@ -1,4 +1,4 @@
-"""`/health` (is the process worth keeping), `/ready` (may requests come), `/version`."""
+"""`/health` (is the process worth keeping), `/ready` (may requests come), `/version`, `/metrics`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import platform
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from engine.types import EngineDead
+from gateway.metrics import exposition
 from gateway.service import service_of
 
 router = APIRouter(tags=["health"])
@@ -45,3 +47,9 @@ async def version(request: Request) -> dict[str, Any]:
         "profile": service.settings.profile,
         "python": platform.python_version(),
     }
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Counters for Prometheus: requests, tokens, repairs, media, prefixes."""
+    return Response(exposition(service_of(request)), media_type=CONTENT_TYPE_LATEST)

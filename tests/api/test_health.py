@@ -94,3 +94,17 @@ async def test_behind_a_proxy_with_a_path_prefix(server: Server) -> None:
         assert (await live.http.get("/k3/ready")).status_code == 200
         document = (await live.http.get("/openapi.json")).json()
     assert document["servers"] == [{"url": "/k3"}]
+
+
+async def test_metrics_count_requests_tokens_and_repairs(server: Server, ids) -> None:
+    spelled = ids("<|open|>think<|sep|>again" + END_THINK + "b" + END)
+    async with server(Script(spelled, n_cached=4)) as live:
+        for stream in (False, True):
+            await live.chat(stream=stream)
+        text = (await live.http.get("/metrics")).text
+        n_completion = 2 * len(spelled)
+    assert 'k3_requests_total{outcome="finished"} 2.0' in text
+    assert f'k3_tokens_total{{kind="completion"}} {n_completion}.0' in text
+    assert 'k3_tokens_total{kind="cached"} 8.0' in text
+    assert "k3_decoder_repairs_total{kind=" in text
+    assert "k3_ready 1.0" in text and "k3_requests_running 0.0" in text
