@@ -33,6 +33,7 @@ def examine(
     checks: dict[str, Check] = {
         "gpu": lambda: gpu.check_gpus(needed),
         "vllm": lambda: software.check_vllm(profile),
+        "libnuma": lambda: software.check_libraries(profile),
         "packages": lambda: list(software.check_packages(profile)),
         "plugin": software.check_plugin,
         "patches": lambda: software.check_patches(checkpoint),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -98,6 +99,22 @@ def judge_vllm(installed: dict[str, str], profile: Profile) -> Finding:
             remedy,
         )
     return ok("vllm", f"{name} {release}")
+
+
+def check_libraries(profile: Profile) -> Finding | None:
+    """System libraries that vLLM's CPU kernels are linked with; the CUDA build brings its own."""
+    if profile.requires.gpus_per_node:
+        return None
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        return problem(
+            "libnuma",
+            "libnuma.so.1 is not installed",
+            "vLLM's CPU kernels do not load without it",
+            "apt-get install libnuma1 (or your distribution's numactl libraries)",
+        )
+    return ok("libnuma", "installed")
 
 
 def check_packages(profile: Profile) -> Iterator[Finding]:
