@@ -134,7 +134,7 @@ class Engine:
         return await self.collective_rpc("k3_patch_report")
 
     async def patch_overview(self) -> dict[str, Any]:
-        """The engine patches in this process and in each worker, and whether they agree (`patches.overview`)."""
+        """The engine patches here and in each worker, and whether they agree (`patches.overview`)."""
         from patches import apply_all, current_report, overview
 
         front = current_report() or apply_all()

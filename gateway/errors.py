@@ -71,7 +71,8 @@ def from_validation(errors: Sequence[dict[str, Any]], known: frozenset[str] = fr
     names and are left out (`known` is not consulted for list positions).
     """
     error = errors[0]
-    where = [part for part in error["loc"] if isinstance(part, int) or not known or part in known]
+    everything = not known or error["type"] == "extra_forbidden"  # whose field nobody knows
+    where = [part for part in error["loc"] if isinstance(part, int) or everything or part in known]
     param = field_path(where) or None
     message = str(error["msg"])
     return bad_request(f"{param}: {message}" if param else message, param)

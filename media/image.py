@@ -13,11 +13,12 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageChops
 
 from media.board import lay_on_board
 from media.config import K3_MEDIA_CONFIG, MediaConfig
 from media.formats import ACCEPTED, describe, picture_format
+from media.jpeg import scan_jpeg
 from media.navit import Size, target_size, to_patches
 from media.types import MediaError, MediaItem, Picture
 
@@ -35,6 +36,11 @@ Detail = Literal["auto", "low", "high"]
 LOW_DETAIL_PATCHES = 1024
 # The largest square of k3.md 4.5; needs up to 4 bytes a pixel for each copy that a decoder makes.
 DEFAULT_PIXEL_LIMIT = 16_384 * 16_384
+# Each scan of a progressive JPEG goes over the whole picture and may be a few bytes long.
+MAX_JPEG_SCANS = 100
+# What libjpeg puts where data is missing: level 128, which CMYK shows inverted.
+_JPEG_GREY = (127, 128)
+_MORE_JPEG_DATA = bytes(range(1, 128)) * 8
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -115,6 +121,8 @@ def decode(
         )
     if name == "PNG":
         _check_png(data)
+    if name == "JPEG" and (n_scans := scan_jpeg(data).n_scans) > MAX_JPEG_SCANS:
+        raise MediaError(f"received a JPEG picture of {n_scans:,} scans; real ones have about ten")
     with _decoder_errors(data):
         image = Image.open(io.BytesIO(data), formats=[name])
     _check_pixels(image, pixel_limit)
@@ -123,6 +131,8 @@ def decode(
     with _decoder_errors(data):
         image.load()
         _check_pixels(image, pixel_limit)  # an icon or HEIC picture may turn out larger than announced
+        if name == "JPEG":
+            _check_jpeg_end(data, image)
         return _eight_bit(_upright(image, name), name)
 
 
@@ -224,6 +234,24 @@ def _check_png(data: bytes) -> None:
         ):
             raise MediaError("received a PNG picture that is damaged: a checksum of its pixel data is wrong")
         position = end + 4
+
+
+def _check_jpeg_end(data: bytes, image: Image.Image) -> None:
+    """Refuse a JPEG that was cut off and given an end marker: libjpeg fills up with grey and says nothing.
+
+    Bytes after the last picture data change nothing in a whole picture, but are read as data in one that was
+    cut. Costs a second decode, and only where the last pixel is the grey of missing data. Raises MediaError.
+    """
+    corner = image.getpixel((image.width - 1, image.height - 1))
+    values = corner if isinstance(corner, tuple) else (corner,)
+    if any(value not in _JPEG_GREY for value in values):
+        return
+    end = scan_jpeg(data).end
+    more = data[:end] + _MORE_JPEG_DATA + data[end:]
+    with Image.open(io.BytesIO(more), formats=["JPEG"]) as again:
+        again.load()
+        if ImageChops.difference(again, image).getbbox() is not None:
+            raise MediaError("received a JPEG picture that is cut off: its lower part is missing")
 
 
 @contextlib.contextmanager

@@ -415,3 +415,37 @@ def test_the_identity_depends_on_content_settings_and_detail_only() -> None:
     assert media.image.picture_identity("00", K3_MEDIA_CONFIG, "auto", "a") != media.image.picture_identity(
         "00", K3_MEDIA_CONFIG, "auto", "b"
     )
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("options", [{}, {"subsampling": 2}, {"restart_marker_blocks": 4}], ids=str)
+def test_a_jpeg_that_was_cut_and_given_an_end_is_an_error(mode: str, options: dict[str, int]) -> None:
+    whole = encode(noise(mode, 200, 150), "JPEG", **options)
+    for share in (0.3, 0.6, 0.95):
+        with pytest.raises(MediaError, match="cut off"):
+            prepare_picture(whole[: int(len(whole) * share)] + b"\xff\xd9")
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 4}], ids=str)
+@pytest.mark.parametrize("mode, grey", [("L", 128), ("RGB", (128,) * 3), ("CMYK", (127,) * 4)])
+def test_a_jpeg_that_is_grey_is_no_error(
+    mode: str, grey: int | tuple[int, ...], options: dict[str, int]
+) -> None:
+    for width in range(100, 117):
+        assert prepare_picture(encode(Image.new(mode, (width, 90), grey), "JPEG", **options)).width == width
+
+
+def test_a_jpeg_of_endless_scans_is_refused_unread() -> None:
+    data = encode(noise("L", 64, 64), "JPEG", progressive=True)
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    with pytest.raises(MediaError, match="scans; real ones"):
+        prepare_picture(data[:-2] + scan * 1_000_000 + data[-2:])
+
+
+def test_what_follows_a_jpeg_does_not_count() -> None:
+    """Phones put a short film behind the photo; there any two bytes occur."""
+    data = encode(noise("RGB", 64, 64), "JPEG") + b"\xff\xda\xff\xd9" * 1_000
+    assert prepare_picture(data).width == 64
+    cut = encode(noise("RGB", 200, 150), "JPEG")[:9_000] + b"\xff\xd9" + b"\xff\xda\xff\xd9" * 1_000
+    with pytest.raises(MediaError, match="cut off"):
+        prepare_picture(cut)

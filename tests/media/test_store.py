@@ -18,7 +18,7 @@ from PIL import Image
 
 from media.cache import DiskCache, MemoryCache
 from media.fetch import Fetcher, FetchPolicy
-from media.image import prepare_picture
+from media.image import MAX_JPEG_SCANS, prepare_picture
 from media.packing import n_bytes
 from media.pool import WorkerError
 from media.store import MediaLibrary, MediaLimits
@@ -59,11 +59,12 @@ def slow_picture() -> bytes:
 
 
 @functools.cache
-def endless_picture(seed: int = 0, side: int = 3_000) -> bytes:
-    """Takes longer to decode than a test waits: a progressive JPEG with its last scan 10,000 times."""
-    data = encode(Image.new("L", (side, side), 90 + seed), "JPEG", progressive=True)
+def endless_picture(seed: int = 0) -> bytes:
+    """Takes longer to decode than a test waits: 144 megapixels in as many scans as are allowed."""
+    data = encode(Image.new("L", (12_000, 12_000), 90), "JPEG", progressive=True)
     scan = data[data.rindex(b"\xff\xda") : -2]
-    return data[:-2] + scan * 10_000 + data[-2:]
+    n_more = MAX_JPEG_SCANS - data.count(b"\xff\xda")
+    return data[:-2] + scan * n_more + data[-2:] + bytes([seed])
 
 
 @functools.cache
@@ -253,7 +254,7 @@ async def test_more_slow_files_than_processes_delay_no_quick_one(make_library: M
 
 async def test_a_huge_picture_that_waits_for_memory_delays_no_small_one(make_library: MakeLibrary) -> None:
     library = make_library(n_workers=1, pixels_in_flight=150_000_000)
-    huge = [asyncio.create_task(library.picture_of(endless_picture(seed, 12_000))) for seed in range(3)]
+    huge = [asyncio.create_task(library.picture_of(endless_picture(seed))) for seed in range(3)]
     await until(lambda: len(workers()) >= 2)
     assert (await library.picture_of(picture())).width == 60
     assert not any(task.done() for task in huge)
