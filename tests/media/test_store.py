@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import functools
 import logging
 import os
@@ -73,7 +74,12 @@ def long_clip() -> bytes:
 
 
 def workers() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children() if "media.worker" in p.cmdline()]
+    found = []
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it ends just now
+            if "media.worker" in process.cmdline():
+                found.append(process)
+    return found
 
 
 async def until(condition: Callable[[], object]) -> None:
