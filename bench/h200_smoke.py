@@ -4,8 +4,8 @@
 
 Writes a small K3 of random weights with the mini checkpoint's tokenizer and inner sizes that GPU kernels
 accept into FOLDER, serves it with PROFILE (h200-smoke; cpu-mini serves the mini checkpoint and tries the
-script itself), and asks for text, a picture, a clip, a forced call, JSON by schema, a prefix again, and leaves
-in the middle. Random weights say nothing sensible: what is checked is that each reply is well formed, that
+script itself), and asks for text, a picture, a clip, a forced call, JSON by schema, a prefix again, and
+leaves in the middle. Random weights say nothing sensible: what is checked is that each reply is well formed, that
 grammars hold, and what usage says. The project need not be installed: its metadata is written beside the
 checkpoint.
 """
