@@ -8,6 +8,11 @@ from dataclasses import dataclass
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+# Special-purpose blocks (IANA registries) that some versions of `ipaddress` take for public in whole or in part.
+# Among 192.0.0.0/24 are addresses at which clouds serve credentials.
+_SPECIAL = tuple(
+    ipaddress.ip_network(n) for n in ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")
+)
 _GLOBAL_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
 # Prefixes whose last 32 bits are an IPv4 address that a translator connects to (RFC 6052, RFC 8215).
 _TRANSLATED = tuple(ipaddress.IPv6Network(n) for n in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96"))
@@ -20,11 +25,13 @@ def parse_address(text: str) -> Address:
 
 def is_public(address: Address) -> bool:
     """Whether `address` is on the public internet, and any IPv4 address that it stands for is too."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not address.is_multicast and not address.is_reserved
-    inner = _embedded(address)
+    inner = _embedded(address) if isinstance(address, ipaddress.IPv6Address) else None
     if inner is not None:
         return is_public(inner)
+    if any(address in network for network in _SPECIAL):
+        return False
+    if isinstance(address, ipaddress.IPv4Address):
+        return address.is_global and not address.is_multicast and not address.is_reserved
     return address in _GLOBAL_UNICAST_V6 and address.is_global and not address.is_multicast
 
 

@@ -151,7 +151,7 @@ class Fetcher:
             raise MediaError(f"{shown_url(url)}: URLs with a user name or password are not fetched")
         if not parsed.host:
             raise MediaError(f"{shown_url(url)} names no host")
-        port = parsed.port or _DEFAULT_PORTS[parsed.scheme]
+        port = _DEFAULT_PORTS[parsed.scheme] if parsed.port is None else parsed.port
         if port not in self.policy.ports and not self.policy.allow_list.has_port(parsed.host, port):
             raise MediaError(f"{shown_url(url)}: port {port} is not one that this server fetches from")
         return parsed

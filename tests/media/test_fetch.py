@@ -150,6 +150,7 @@ async def test_every_redirect_is_checked() -> None:
         ("data:image/png;base64,AAAA", "not a valid URL"),
         ("//user:pw@localhost/", "user name or password"),
         ("http://localhost:22/", "port 22"),
+        ("http://localhost:0/", "port 0"),
         ("/", "redirects more than 5 times"),
     ],
 )
