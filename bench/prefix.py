@@ -230,7 +230,7 @@ async def pins(folder: Path) -> None:
             n_tokens = engine.info.n_cache_tokens
             print()
             print(f"A pin of {pin['tokens']} tokens, a cache of {n_blocks} blocks ({n_tokens:,} tokens)")
-            print(f"first request after a flood of {10 * n_blocks} blocks hits it: {n_full} of {N_TRIES}")
+            print(f"first request after {10 * n_blocks} blocks of others hit: {n_full} of {N_TRIES}")
             print(
                 f"cost: {keep_warm.n_touches} one-token requests and {keep_warm.n_prefills - prefills_before} "
                 f"prefills beside {n_flood:,} requests of the flood; {time.perf_counter() - started:.0f} s"

@@ -12,9 +12,9 @@ vLLM loads it by name (no patch, no fork), with the native offloading connector:
         },
     }
 
-A request says by `kv_transfer_params` (`Sampling.pin`) that its blocks belong to a pin. The tier needs a GPU, so
-the policy is tested by itself here; it has not run under load. Signatures differ between vLLM releases (0.32
-and 0.33), so further positional arguments are taken and passed on.
+A request says by `kv_transfer_params` (`Sampling.pin`) that its blocks belong to a pin. The tier needs a GPU,
+so the policy is tested by itself here; it has not run under load. Signatures differ between vLLM releases
+(0.32 and 0.33), so further positional arguments are taken and passed on.
 """
 
 from __future__ import annotations
