@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.xtml.grammar_regex import text_of_length
 from gateway.xtml.grammar_rules import Rules, either, literal, none_of, regex_rules
 from gateway.xtml.grammar_schema import TYPES, Schema, Shapes, compiled
 
@@ -73,8 +74,9 @@ class _Writer:
         opened, closed, sep = (f"Token({i})" for i in (marks.open, marks.close, marks.sep))
         excluded = f"ExcludeToken({', '.join(map(str, marks.special))})"
         rule = self._rules.rule
-        self._text = self._rules.star(excluded)
-        self._some_text = rule(f"{excluded} {self._text}")
+        text = self._rules.star(excluded)
+        self._by_token = (text, rule(f"{excluded} {text}"))
+        self._free_texts = self._by_token  # any text, and any text but the empty one
         quote = literal('"')
         self._begin_call = rule(f"{opened} " + literal('call tool="'))
         index = literal('" index="')
@@ -91,6 +93,9 @@ class _Writer:
         index = self._any_index if many else self._one
         calls = []
         for tool, its_variants in zip(tools, variants, strict=True):
+            self._free_texts = self._by_token
+            if self._mixed(its_variants):
+                self._free_texts = self._by_character()
             bodies = [self._arguments(v, next(tracked)) for v in its_variants]
             calls.append(f"{literal(escape_attribute(tool.name))} {index} {either(bodies)}")
         call = self._rules.rule(f"{self._begin_call} {either(calls)}")
@@ -176,29 +181,66 @@ class _Writer:
     # The value of one argument, from its type attribute on.
 
     def _values(self, node: Any, path: str, shapes: Shapes) -> str:
-        options: dict[str, None] = {}
-        for kind, schema in shapes.alternatives(node, path):
-            value = self._text_value(schema, path, shapes) if kind == "string" else None
-            value = value or self._json_value(kind, schema, path, shapes)
-            options[f"{self._typed[kind]} {value} {self._end_argument}"] = None
+        alternatives = shapes.alternatives(node, path)
+        string = self._typed["string"]
+        options = [f"{string} {t} {self._end_argument}" for t in self._texts(alternatives, path, shapes)]
+        for kind, schema in alternatives:
+            if kind != "string":
+                value = self._json_value(kind, schema, path, shapes)
+                options.append(f"{self._typed[kind]} {value} {self._end_argument}")
         if isinstance(node, dict) and isinstance(node.get("oneOf"), list) and len(node["oneOf"]) > 1:
             self._report(path, "oneOf enforced as anyOf")
-        return self._rules.rule(" | ".join(options))
+        return self._rules.rule(" | ".join(dict.fromkeys(options)))
+
+    def _texts(self, alternatives: Sequence[tuple[str, Schema]], path: str, shapes: Shapes) -> list[str]:
+        """Rules for a string, which is raw text on the wire; free text stands alone (see `_mixed`)."""
+        texts = [self._text(schema, path, shapes) for kind, schema in alternatives if kind == "string"]
+        text, some_text = self._free_texts
+        if text in texts:
+            return [text]
+        if some_text in texts and len(set(texts)) > 1:
+            self._report(path, "minLength not enforced beside another rule for the text")
+            return [text]
+        return texts
+
+    def _mixed(self, variants: Sequence[_Variant]) -> bool:
+        """Whether the text of a key is free in one variant and under a rule in another.
+
+        Free text is written over tokens, text under a rule over characters. Where a text may be either,
+        xgrammar 0.2.8 loses the first at a token of several characters that fits the second, and the text
+        could not end any more.
+        """
+        free: set[str | None] = set()
+        ruled: set[str | None] = set()
+        for variant in variants if len(variants) > 1 else ():
+            texts: list[tuple[str | None, Any, str]] = [
+                (key, node, f"{variant.path}.properties.{key}") for key, node in variant.properties.items()
+            ]
+            if variant.extra is not False:  # the undeclared keys, None
+                texts.append((None, variant.extra, f"{variant.path}.additionalProperties"))
+            for key, node, path in texts:
+                for text in self._texts(variant.shapes.alternatives(node, path), path, variant.shapes):
+                    (free if text in self._by_token else ruled).add(key)
+        return bool(free & ruled or (free and None in ruled) or (ruled and None in free))
+
+    def _by_character(self) -> tuple[str, str]:
+        """Free texts written over characters; like all such, they cannot hold the close marker's spelling."""
+        any_text, some_text = (text_of_length(least, None, in_json=False) for least in (0, 1))
+        return self._rules.embed(regex_rules(any_text)), self._rules.embed(regex_rules(some_text))
 
     def _json_value(self, kind: str, schema: Schema, path: str, shapes: Shapes) -> str:
         grammar = compiled(shapes.json_of_type(kind, schema, path))
         assert grammar is not None, "Shapes gives what compiles"
         return self._rules.embed(grammar)
 
-    def _text_value(self, schema: Schema, path: str, shapes: Shapes) -> str:
-        """A string is raw text on the wire."""
+    def _text(self, schema: Schema, path: str, shapes: Shapes) -> str:
         if "enum" in schema:
             texts = [t for t in schema["enum"] if t.isascii() or t == t.encode("utf-8", "ignore").decode()]
-            return self._rules.rule(" | ".join(map(literal, texts))) if texts else self._text
+            return self._rules.rule(" | ".join(map(literal, texts))) if texts else self._free_texts[0]
         if schema.get("minLength") == 1 and not {"maxLength", "pattern", "format"} & set(schema):
-            return self._some_text
+            return self._free_texts[1]
         if (regex := shapes.text_pattern(schema, path, in_json=False)) is None:
-            return self._text
+            return self._free_texts[0]
         return self._rules.embed(regex_rules(regex))
 
 
