@@ -8,7 +8,7 @@ from dataclasses import dataclass
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# Special-purpose blocks (IANA registries) that some versions of `ipaddress` take for public in whole or in part.
+# Special-purpose blocks (IANA registries) that some versions of `ipaddress` take for public in whole or part.
 # Among 192.0.0.0/24 are addresses at which clouds serve credentials.
 _SPECIAL = tuple(
     ipaddress.ip_network(n) for n in ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")

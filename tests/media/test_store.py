@@ -7,6 +7,8 @@ import functools
 import logging
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -208,6 +210,42 @@ def test_the_folder_is_bounded_and_the_least_recently_used_goes(tmp_path: Path) 
             assert cache.get("aaa") is not None
     assert cache.get("aaa") is not None and cache.get("ccc") is not None
     assert cache.get("bbb") is None
+
+
+def test_several_processes_share_a_folder(tmp_path: Path) -> None:
+    """Four write, read and trim the same few entries; each finds an entry whole or not at all."""
+    script = """
+import sys
+from pathlib import Path
+from media.cache import DiskCache
+from media.image import prepare_picture
+from media.packing import n_bytes
+from tests.media.test_store import picture
+media = [prepare_picture(picture(seed)) for seed in range(4)]
+cache = DiskCache(Path(sys.argv[1]), 2 * (n_bytes(media[0]) + 500))
+found = 0
+for n in range(300):
+    key, want = f"{n % 4:02d}key", media[n % 4]
+    cache.put(key, want)
+    got = cache.get(f"{(n + 1) % 4:02d}key")
+    if got is not None:
+        found += 1
+        assert (got.item.patches == media[(n + 1) % 4].item.patches).all()
+print(found)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    found = [int(process.communicate(timeout=60)[0]) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4 and sum(found) > 0
+    assert not list(tmp_path.glob("*/*.part"))
+
+
+def test_a_folder_that_cannot_be_read_is_as_if_empty(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 10**9)
+    (tmp_path / "00" / "00aa.k3media").mkdir(parents=True)  # neither a file nor removable as one
+    assert cache.get("00aa") is None
+    cache.put("00aa", prepare_picture(picture()))
+    assert cache.get("00aa") is None
 
 
 # Files that take long, too much, or the process with them

@@ -40,6 +40,8 @@ CONTAINERS = {
     "mkv ffv1": {"container": "matroska", "codec": "ffv1"},
     "webm vp8": {"container": "webm", "codec": "libvpx"},
     "webm vp9": {"container": "webm", "codec": "libvpx-vp9"},
+    "mp4 av1": {"codec": "libsvtav1"},
+    "webm av1": {"container": "webm", "codec": "libsvtav1"},
     "webm vp8 with hidden frames": {
         "container": "webm",
         "codec": "libvpx",
