@@ -5,8 +5,8 @@
 Writes a small K3 of random weights with the mini checkpoint's tokenizer and inner sizes that GPU kernels
 accept into FOLDER, serves it with PROFILE (h200-smoke; cpu-mini serves the mini checkpoint and tries the
 script itself), and asks for text, a picture, a clip, a forced call, JSON by schema, a prefix again, and
-leaves in the middle. Random weights say nothing sensible: what is checked is that each reply is well formed, that
-grammars hold, and what usage says. The project need not be installed: its metadata is written beside the
+leaves in the middle. Random weights say nothing sensible: what is checked is that each reply is well formed,
+that grammars hold, and what usage says. The project need not be installed: its metadata is written beside the
 checkpoint.
 """
 
@@ -33,6 +33,7 @@ import httpx
 
 from engine.mini.config import MiniConfig
 from engine.profiles import PROFILES
+from gateway.xtml import Vocab, encode, from_request
 
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 240
@@ -44,6 +45,7 @@ GPU_SIZES = MiniConfig(
     expert_hidden_size=512, expert_intermediate_size=256, vit_layers=2, vit_hidden_size=256,
     vit_intermediate_size=512, vit_heads=2, vit_qkv_size=256, vit_pos_emb_side=64,
 )  # fmt: skip
+Bias = dict[str, dict[str, int]]
 HELLO = {"model": "kimi-k3", "messages": [{"role": "user", "content": "Tell me of rivers and lakes."}]}
 TOOL = {
     "type": "function",
@@ -236,7 +238,7 @@ def clip(seconds: int, width: int, height: int) -> str:
 # Scenarios: each returns its figures, or raises
 
 
-async def text(client: httpx.AsyncClient) -> dict[str, Any]:
+async def text(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     fields = {"max_tokens": 48, "temperature": 0, "seed": 1}
     whole = await chat(client, **fields)
     pieces: list[str] = []
@@ -250,28 +252,29 @@ async def text(client: httpx.AsyncClient) -> dict[str, Any]:
     return {"usage": whole["usage"], "streamed_equals_whole": same}
 
 
-async def speed_of_text(client: httpx.AsyncClient) -> dict[str, Any]:
-    return await speed(client, "/v1/chat/completions", HELLO)
+async def speed_of_text(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
+    return await speed(client, "/v1/chat/completions", {**HELLO, "logit_bias": bias["endless"]})
 
 
-async def pictures(client: httpx.AsyncClient) -> dict[str, Any]:
+async def pictures(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     messages = with_media("image_url", picture(800, 600))
     times, usages = [], []
     for _ in range(3):
         begin = time.perf_counter()
-        reply = await chat(client, messages=messages, max_tokens=4, temperature=0)
+        reply = await chat(client, messages=messages, max_tokens=4, logit_bias=bias["endless"])
         times.append(milliseconds(time.perf_counter() - begin))
         usages.append(reply["usage"])
     return {"ms": times, "usage": usages[-1]}
 
 
-async def video(client: httpx.AsyncClient) -> dict[str, Any]:
+async def video(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     begin = time.perf_counter()
-    reply = await chat(client, messages=with_media("video_url", clip(4, 320, 240)), max_tokens=4)
+    messages = with_media("video_url", clip(4, 320, 240))
+    reply = await chat(client, messages=messages, max_tokens=4, logit_bias=bias["endless"])
     return {"ms": milliseconds(time.perf_counter() - begin), "usage": reply["usage"]}
 
 
-async def forced_call(client: httpx.AsyncClient) -> dict[str, Any]:
+async def forced_call(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     import jsonschema
 
     begin = time.perf_counter()
@@ -279,7 +282,7 @@ async def forced_call(client: httpx.AsyncClient) -> dict[str, Any]:
         *(
             chat(
                 client, tools=[TOOL], tool_choice="required", parallel_tool_calls=False,
-                reasoning_effort="none", max_tokens=2000, seed=n,
+                reasoning_effort="none", max_tokens=500, seed=n, logit_bias=bias["brief"],
             )
             for n in range(4)
         )
@@ -290,7 +293,7 @@ async def forced_call(client: httpx.AsyncClient) -> dict[str, Any]:
     return {"calls_by_schema": len(replies), "ms": milliseconds(time.perf_counter() - begin)}
 
 
-async def json_by_schema(client: httpx.AsyncClient) -> dict[str, Any]:
+async def json_by_schema(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     import jsonschema
 
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
@@ -300,13 +303,14 @@ async def json_by_schema(client: httpx.AsyncClient) -> dict[str, Any]:
     return {"content": content}
 
 
-async def prefix(client: httpx.AsyncClient) -> dict[str, Any]:
+async def prefix(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     """The same long prompt three times, then with another question behind it."""
-    long = " ".join(f"Paragraph {n} is about rivers and lakes." for n in range(600))
+    long = " ".join(f"Paragraph {n} is about rivers and lakes." for n in range(400))
     rows = []
     for question in ("", "", "", " What now?", " What now?"):
         begin = time.perf_counter()
-        reply = await chat(client, messages=[{"role": "user", "content": long + question}], max_tokens=1)
+        messages = [{"role": "user", "content": long + question}]
+        reply = await chat(client, messages=messages, max_tokens=1, logit_bias=bias["endless"])
         usage = reply["usage"]
         rows.append(
             {
@@ -318,11 +322,11 @@ async def prefix(client: httpx.AsyncClient) -> dict[str, Any]:
     return {"requests": rows}
 
 
-async def disconnects(client: httpx.AsyncClient) -> dict[str, Any]:
+async def disconnects(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     """Thirty-two long streams fill the engine and are left; then a short request is answered at once."""
 
     async def leave() -> None:
-        body = {**HELLO, "max_tokens": 8000}
+        body = {**HELLO, "max_tokens": 8000, "logit_bias": bias["endless"]}
         async with stream(client, "/v1/chat/completions", body) as events:
             async for event in events:
                 if event["choices"]:
@@ -330,45 +334,45 @@ async def disconnects(client: httpx.AsyncClient) -> dict[str, Any]:
 
     await asyncio.gather(*(leave() for _ in range(32)))
     begin = time.perf_counter()
-    await chat(client, max_tokens=1)
+    await chat(client, max_tokens=1, logit_bias=bias["endless"])
     return {"left": 32, "next_answer_ms": milliseconds(time.perf_counter() - begin)}
 
 
-async def patches(client: httpx.AsyncClient) -> dict[str, Any]:
+async def patches(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     overview = (await client.get("/v1/engine/patches")).json()
     states = {row["patch"]: row["state"] for row in overview["data"]}
     return {"agreed": overview["agreed"], "problems": overview["problems"], "states": states}
 
 
-Scenario = Callable[[httpx.AsyncClient], Coroutine[Any, Any, dict[str, Any]]]
+Scenario = Callable[[httpx.AsyncClient, Bias], Coroutine[Any, Any, dict[str, Any]]]
 SCENARIOS: tuple[Scenario, ...] = (
     text, speed_of_text, pictures, video, forced_call, json_by_schema, prefix, disconnects, patches,
 )  # fmt: skip
 
 
-async def ask(url: str) -> None:
+def biases(vocab: Vocab) -> Bias:
+    """Token biases under which random weights go on for ever, and end each channel as soon as they may."""
+    ends = {str(token): -100 for token in (vocab.close, *vocab.stop_ids)}
+    return {"endless": ends, "brief": {str(vocab.close): 40}}
+
+
+async def ask(url: str, bias: Bias) -> None:
     limits = httpx.Limits(max_connections=64)
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
         for scenario in SCENARIOS:
             begin = time.monotonic()
             try:
-                figures = await scenario(client)
+                figures = await scenario(client, bias)
             except Exception as error:  # the next scenario may still say something
                 figures = {"error": f"{type(error).__name__}: {error}"[:400]}
             say(scenario=scenario.__name__, seconds=round(time.monotonic() - begin, 1), **figures)
 
 
-async def ask_stock(url: str, ids: list[int]) -> None:
+async def ask_stock(url: str, ids: list[int], bias: Bias) -> None:
     """The same prompt as ids: stock vLLM cannot render K3's prompt without the model's own remote code."""
     async with httpx.AsyncClient(base_url=url, timeout=120) as client:
-        body = {"model": "kimi-k3", "prompt": ids}
+        body = {"model": "kimi-k3", "prompt": ids, "logit_bias": bias["endless"]}
         say(scenario="vllm serve, same prompt", **(await speed(client, "/v1/completions", body)))
-
-
-def prompt_ids(checkpoint: Path) -> list[int]:
-    from gateway.xtml import Vocab, encode, from_request
-
-    return encode(from_request(HELLO), Vocab.load(checkpoint), []).ids
 
 
 def main(folder: Path, profile_name: str) -> None:
@@ -379,6 +383,8 @@ def main(folder: Path, profile_name: str) -> None:
     site = write_metadata(folder / "site")
     on_cpu = profile.requires.gpus_per_node == 0
     checkpoint = checkpoint_dir() if on_cpu else write_checkpoint(folder / "checkpoint")
+    vocab = Vocab.load(checkpoint)
+    ids = encode(from_request(HELLO), vocab, []).ids
     # The weights are random, but well scaled and the same for both servers; `dummy` would make them tiny.
     overrides = {} if on_cpu else {"load_format": "auto"}
     command = [sys.executable, "-m", "gateway.cli", "serve", "--profile", profile_name]
@@ -386,7 +392,7 @@ def main(folder: Path, profile_name: str) -> None:
     command += [part for name, value in overrides.items() for part in ("--engine-arg", f"{name}={value}")]
     try:
         with server(command, folder / "k3.log", 8101, "/ready", site) as url:
-            asyncio.run(ask(url))
+            asyncio.run(ask(url, biases(vocab)))
     except RuntimeError as error:
         say(case="k3 serve", error=str(error))
     log = (folder / "k3.log").read_text(errors="replace").splitlines()
@@ -398,7 +404,7 @@ def main(folder: Path, profile_name: str) -> None:
     os.environ |= {name: value for name, value in profile.environment.items() if name not in os.environ}
     try:
         with server(stock, folder / "vllm.log", 8102, "/health", site) as url:
-            asyncio.run(ask_stock(url, prompt_ids(checkpoint)))
+            asyncio.run(ask_stock(url, ids, biases(vocab)))
     except RuntimeError as error:
         say(case="vllm serve", error=str(error))
 
