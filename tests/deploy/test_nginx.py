@@ -1,4 +1,4 @@
-"""deploy/nginx.conf in a real nginx, before the real service (its engine scripted)."""
+"""docs/deploy/nginx.conf in a real nginx, before the real service (its engine scripted)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.api.conftest import END, END_THINK, Server, chat_body
 from tests.scripted import Script
 
-CONFIG = Path(__file__).resolve().parents[2] / "deploy/nginx.conf"
+CONFIG = Path(__file__).resolve().parents[2] / "docs/deploy/nginx.conf"
 Ids = Callable[[str], list[int]]
 
 pytestmark = pytest.mark.skipif(
