@@ -7,6 +7,7 @@ folder that only this user can open, since the events carry token ids.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import shutil
 import tempfile
@@ -59,6 +60,7 @@ def local_config() -> KVEventsConfig:
     from vllm.config.kv_events import KVEventsConfig
 
     folder = tempfile.mkdtemp(prefix=_FOLDER)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # where no reader came to close it
     # vLLM gives each rank an address of its own only if the address says "inproc" or "tcp".
     return KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", endpoint=f"ipc://{folder}/inproc")
 
