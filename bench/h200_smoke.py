@@ -107,6 +107,7 @@ def server(command: list[str], log: Path, port: int, ready: str, site: Path) -> 
     """A server process; yields its URL once `ready` answers 200, and ends it. Raises RuntimeError."""
     paths = [str(site), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"}
+    environment.setdefault("VLLM_USE_RUST_FRONTEND", "0")
     begin = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -399,7 +400,7 @@ def main(folder: Path, profile_name: str) -> None:
     say(loading=[line.split(": ", 1)[-1] for line in log if "loading weights" in line][:3])
 
     merged = replace(profile, environment={}).merged(overrides)
-    stock = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(checkpoint)]
+    stock = [sys.executable, "-m", "vllm.entrypoints.launchers.api_server.entry", "--model", str(checkpoint)]
     stock += ["--host", "127.0.0.1", "--port", "8102", "--served-model-name", "kimi-k3", *flags(merged)]
     os.environ |= {name: value for name, value in profile.environment.items() if name not in os.environ}
     try:
