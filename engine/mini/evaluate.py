@@ -4,6 +4,8 @@
 
 Right means: the content is the wanted text and the calls are the wanted calls with the wanted arguments.
 Nothing is constrained by a grammar except where the request itself asks for it (`--free` leaves that out).
+A skill's line is printed as soon as its answers are there. An answer may be at most about twice as long as
+the wanted one, so a model that rambles does not hold up the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import re
 import urllib.request
 from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +25,6 @@ from openai import OpenAI, OpenAIError
 from engine.mini.files import with_media
 from engine.mini.samples import EFFORTS, SKILLS
 from engine.mini.skills.base import Source, Task
-
-MAX_TOKENS = 600
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,10 @@ class Service:
         client = OpenAI(base_url=url, api_key=api_key, timeout=600, max_retries=0)
         self._create: Any = client.chat.completions.create
 
-    def ask(self, body: dict[str, Any], effort: str) -> Answer:
+    def ask(self, body: dict[str, Any], effort: str, max_tokens: int) -> Answer:
         """One greedy completion."""
         try:
-            request: Any = {"model": self.model, "temperature": 0, "max_tokens": MAX_TOKENS, **body}
+            request: Any = {"model": self.model, "temperature": 0, "max_tokens": max_tokens, **body}
             reply = self._create(**request, reasoning_effort=effort)
         except OpenAIError as error:
             return Answer("", "", [], f"{type(error).__name__}: {error}"[:200])
@@ -79,6 +80,12 @@ def is_right(task: Task, answer: Answer) -> bool:
     return not answer.problem and answer.content == task.content and answer.calls == wanted
 
 
+def token_limit(task: Task, effort: str) -> int:
+    """Enough for the right answer, whose tokens are a character long or longer, and its markup."""
+    calls = sum(60 + 30 * len(arguments) + len(json.dumps(arguments)) for _, arguments in task.calls)
+    return 60 + len(task.reasoning(effort)) + len(task.content) + calls
+
+
 def held_out_tasks(skill: str, n: int) -> list[Task]:
     """The same `n` tasks every time."""
     source = Source(f"evaluation {skill}", held_out=True)
@@ -108,26 +115,48 @@ def main() -> None:
     given = parser.parse_args()
     service = Service(given.url, given.model, given.api_key)
     before = service.repairs()
-    cases = [(task, effort) for skill in given.skills for task, effort in _cases(skill, given.cases)]
 
     def answer(case: tuple[Task, str]) -> Answer:
-        body = with_media(case[0])
-        return service.ask(_without_constraints(body) if given.free else body, case[1])
+        task, effort = case
+        body = with_media(task)
+        if given.free:
+            body = _without_constraints(body)
+        return service.ask(body, effort, token_limit(task, effort))
 
     with ThreadPoolExecutor(given.concurrency) as pool:
-        answers = list(pool.map(answer, cases))
-        triples = _triples(given.skills, given.cases)
-        lengths = list(pool.map(lambda t: [len(answer((t, e)).reasoning) for e in EFFORTS[:3]], triples))
-    _print_table(cases, answers)
-    if given.wrong:
-        _print_wrong(cases, answers)
-    rising = sum(low < high < most for low, high, most in lengths)
-    print(f"reasoning low < high < max        {rising}/{len(lengths)}")
-    problems = [a.problem for a in answers if a.problem]
-    print(f"did not end by themselves         {len(problems)}/{len(answers)} {sorted(set(problems))[:3]}")
+        cases = {skill: _cases(skill, given.cases) for skill in given.skills}
+        asked = {skill: [pool.submit(answer, case) for case in cases[skill]] for skill in given.skills}
+        triples = [
+            [pool.submit(answer, (task, effort)) for effort in ("low", "high", "max")]
+            for task in _triples(given.skills, given.cases)
+        ]
+        details: defaultdict[str, list[bool]] = defaultdict(list)
+        problems: list[str] = []
+        _print_row("skill", "right")
+        for skill in given.skills:
+            answers = [future.result() for future in asked[skill]]
+            hits = [is_right(task, got) for (task, _), got in zip(cases[skill], answers, strict=True)]
+            _print_score(skill, hits)
+            for (task, effort), right in zip(cases[skill], hits, strict=True):
+                details[f"effort {effort}"].append(right)
+                if task.attribute:
+                    details[f"{skill}: {task.attribute}"].append(right)
+            if given.wrong:
+                _print_wrong(cases[skill], answers)
+            problems += [got.problem for got in answers if got.problem]
+        for name, hits in [
+            ("all skills", [h for e in EFFORTS for h in details[f"effort {e}"]]),
+            *sorted(details.items()),
+        ]:
+            _print_score(name, hits)
+        lengths = [[len(future.result().reasoning) for future in triple] for triple in triples]
+    rising = [low < high < most for low, high, most in lengths]
+    _print_score("reasoning low < high < max", rising)
+    n_cases = sum(map(len, cases.values()))
+    _print_row("did not end by themselves", f"{len(problems)}/{n_cases} {sorted(set(problems))[:3]}")
     after = service.repairs()
     said = "the service does not say" if after is None else f"{after - (before or 0):.0f}"
-    print(f"repairs of malformed completions  {said}")
+    _print_row("repairs of malformed completions", said)
 
 
 def _cases(skill: str, n: int) -> list[tuple[Task, str]]:
@@ -140,18 +169,13 @@ def _triples(skills: list[str], n: int) -> list[Task]:
     return [SKILLS[skills[i % len(skills)]][0](source) for i in range(n)]
 
 
-def _print_table(cases: list[tuple[Task, str]], answers: list[Answer]) -> None:
-    rows: defaultdict[str, list[bool]] = defaultdict(list)
-    details: defaultdict[str, list[bool]] = defaultdict(list)
-    for (task, effort), answer in zip(cases, answers, strict=True):
-        right = is_right(task, answer)
-        rows[task.skill].append(right)
-        details[f"effort {effort}"].append(right)
-        if task.attribute:
-            details[f"{task.skill}: {task.attribute}"].append(right)
-    print(f"{'skill':34}right")
-    for name, hits in [*rows.items(), *sorted(details.items())]:
-        print(f"{name:34}{sum(hits)}/{len(hits)}  {100 * sum(hits) / len(hits):.0f} %")
+def _print_row(name: str, value: str) -> None:
+    print(f"{name:34}{value}", flush=True)
+
+
+def _print_score(name: str, hits: Sequence[bool]) -> None:
+    share = f"  {100 * sum(hits) / len(hits):.0f} %" if hits else ""
+    _print_row(name, f"{sum(hits)}/{len(hits)}{share}")
 
 
 def _print_wrong(cases: list[tuple[Task, str]], answers: list[Answer]) -> None:

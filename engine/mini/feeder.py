@@ -20,19 +20,21 @@ from gateway.xtml.vocab import Vocab
 _BATCHES_AHEAD = 3
 
 
-def batches(folder: Path, seed: str, n_rows: int, row_length: int, held_out: bool = False) -> Iterator[Batch]:
-    """Endless batches of the mix; `folder` has the vocabulary."""
+def batches(
+    folder: Path, seed: str, n_rows: int, row_length: int, held_out: bool = False, n_early: int = 0
+) -> Iterator[Batch]:
+    """Endless batches of the mix; `folder` has the vocabulary, `n_early` as in `samples.tasks`."""
     vocab = Vocab.load(folder)
     pad_id = vocab.special_ids["[PAD]"]
     packer = Packer(n_rows, row_length, pad_id)
-    for sample in samples(Source(seed, held_out), vocab, row_length):
+    for sample in samples(Source(seed, held_out), vocab, row_length, n_early):
         if batch := packer.add(sample):
             yield batch
 
 
-def _work(out: Any, folder: Path, seed: str, n_rows: int, row_length: int) -> None:
+def _work(out: Any, folder: Path, seed: str, n_rows: int, row_length: int, n_early: int) -> None:
     torch.set_num_threads(1)
-    for batch in batches(folder, seed, n_rows, row_length):
+    for batch in batches(folder, seed, n_rows, row_length, n_early=n_early):
         buffer = io.BytesIO()
         torch.save(batch, buffer)
         out.put(buffer.getvalue())
@@ -41,22 +43,30 @@ def _work(out: Any, folder: Path, seed: str, n_rows: int, row_length: int) -> No
 class Feeder:
     """Batches from `n_workers` processes; without workers they are made in place.
 
-    Plain bytes go through a pipe, so shared memory need not be large.
+    The first `n_early` tasks of all workers together have more echoes. Plain bytes go through a pipe, so
+    shared memory need not be large.
     """
 
     def __init__(
-        self, folder: Path, seed: str, n_rows: int, row_length: int, n_workers: int, device: torch.device
+        self,
+        folder: Path,
+        seed: str,
+        n_rows: int,
+        row_length: int,
+        n_workers: int,
+        device: torch.device,
+        n_early: int = 0,
     ) -> None:
         self._device = device
         self._local: Iterator[Batch] | None = None
         self._workers: list[Any] = []
         if n_workers == 0:
-            self._local = batches(folder, seed, n_rows, row_length)
+            self._local = batches(folder, seed, n_rows, row_length, n_early=n_early)
             return
         context = get_context("spawn")
         made = context.Queue(n_workers)
         for worker in range(n_workers):
-            arguments = (made, folder, f"{seed}-{worker}", n_rows, row_length)
+            arguments = (made, folder, f"{seed}-{worker}", n_rows, row_length, n_early // n_workers)
             self._workers.append(context.Process(target=_work, args=arguments, daemon=True))
             self._workers[-1].start()
         self._ready: queue.Queue[Batch] = queue.Queue(_BATCHES_AHEAD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,24 +23,27 @@ from media.sampling import chunk_ranges, sample_constant_rate, timestamp
 from media.types import MediaItem
 
 SKILLS: dict[str, tuple[Callable[[Source], Task], float]] = {
-    "echo": (chat.echo, 0.06),
-    "greeting": (chat.greeting, 0.03),
-    "arithmetic": (chat.arithmetic, 0.08),
-    "fact": (memory.system_fact, 0.07),
+    "echo": (chat.echo, 0.05),
+    "greeting": (chat.greeting, 0.02),
+    "arithmetic": (chat.arithmetic, 0.11),
+    "fact": (memory.system_fact, 0.06),
     "remember": (memory.remember, 0.01),
-    "recall": (memory.recall, 0.05),
-    "tool": (tools.single_call, 0.11),
-    "parallel": (tools.parallel_calls, 0.10),
-    "result": (tools.result_answer, 0.06),
-    "chain": (tools.chain, 0.04),
+    "recall": (memory.recall, 0.04),
+    "tool": (tools.single_call, 0.12),
+    "parallel": (tools.parallel_calls, 0.12),
+    "result": (tools.result_answer, 0.05),
+    "chain": (tools.chain, 0.03),
     "dynamic": (tools.dynamic_tool, 0.04),
-    "no_call": (tools.no_call, 0.04),
-    "json_schema": (structured.json_schema, 0.05),
-    "json_object": (structured.json_object, 0.04),
+    "no_call": (tools.no_call, 0.03),
+    "json_schema": (structured.json_schema, 0.06),
+    "json_object": (structured.json_object, 0.05),
     "picture": (pictures.picture, 0.14),
-    "video": (clips.clip, 0.08),
+    "video": (clips.clip, 0.07),
 }
 """How tasks of each skill are made, and their share of the mix."""
+
+EARLY_ECHO = 0.3
+"""Share of echoes among the first tasks: copying is what most other skills are made of."""
 
 EFFORTS = ("low", "high", "max", "none")
 _EFFORT_SHARES = (0.3, 0.22, 0.4, 0.08)
@@ -93,11 +97,14 @@ def _prepare(medium: DrawnPicture | DrawnClip) -> tuple[MediaPrompt, list[tuple[
     return MediaPrompt(tuple(spans), ""), items
 
 
-def tasks(source: Source) -> Iterator[tuple[Task, str]]:
-    """Endless tasks of the mix with an effort each."""
+def tasks(source: Source, n_early: int = 0) -> Iterator[tuple[Task, str]]:
+    """Endless tasks of the mix with an effort each; the first `n_early` have more echoes."""
     makers, shares = zip(*SKILLS.values(), strict=True)
-    while True:
-        task = source.random.choices(makers, shares)[0](source)
+    for number in count():
+        make = source.random.choices(makers, shares)[0]
+        if number < n_early and source.chance(EARLY_ECHO):
+            make = chat.echo
+        task = make(source)
         effort = source.random.choices(EFFORTS, _EFFORT_SHARES)[0]
         if not task.media and "tools" not in task.body and source.chance(_EARLIER_TURN):
             task = after_earlier_turn(task, source)
@@ -122,9 +129,9 @@ def _fields(task: Task) -> dict[str, Any]:
     return {name: getattr(task, name) for name in task.__dataclass_fields__}
 
 
-def samples(source: Source, vocab: Vocab, longest: int) -> Iterator[Encoded]:
+def samples(source: Source, vocab: Vocab, longest: int, n_early: int = 0) -> Iterator[Encoded]:
     """Endless samples of at most `longest` tokens; longer ones are dropped."""
-    for task, effort in tasks(source):
+    for task, effort in tasks(source, n_early):
         sample = encode_task(task, effort, vocab)
         if len(sample.ids) <= longest:
             yield sample

@@ -1,17 +1,21 @@
 """Training data: right answers, rendered and prepared as the service does it, split by construction."""
 
 import json
+import re
+from itertools import islice
 
 import jsonschema
 import numpy as np
 import pytest
 
 from engine.mini.build import checkpoint_dir
+from engine.mini.evaluate import token_limit
 from engine.mini.files import mp4, png, with_media
-from engine.mini.samples import EFFORTS, SKILLS, after_earlier_turn, encode_task, samples
-from engine.mini.skills import pictures, tools
+from engine.mini.samples import EFFORTS, SKILLS, after_earlier_turn, encode_task, samples, tasks
+from engine.mini.skills import chat, pictures, tools
 from engine.mini.skills.base import DrawnClip, DrawnPicture, Source
 from engine.mini.skills.drawing import held_out_pair
+from engine.mini.words import WORDS
 from gateway.xtml.conversation import ToolChoice
 from gateway.xtml.decode import Decoder
 from gateway.xtml.events import fold
@@ -95,6 +99,84 @@ def test_held_out_values_never_occur_in_training():
     for trained, held_out in zip(names(False), names(True), strict=True):
         assert len(trained) > 50 and len(held_out) > 5
         assert not trained & held_out
+
+
+def _words_of(value):
+    """All words of a request or answer, wherever they stand."""
+    return set(re.findall(r"\w+", json.dumps(value, ensure_ascii=False)))
+
+
+def test_no_task_of_training_has_a_held_out_name_or_city():
+    held_out = Source("x", held_out=True)
+    words = {word for kind in ("name", "city") for word in WORDS[kind] if held_out.owns(word)}
+    assert len(words) > 8
+    for skill in SKILLS:
+        if skill not in ("picture", "video"):
+            for task in tasks_of(skill, 120):
+                assert not words & _words_of([task.body, task.content, task.calls])
+
+
+def test_training_has_every_piece_that_held_out_words_are_made_of(vocab):
+    """A piece that never stood in training cannot be copied, whatever else was learned."""
+    held_out = Source("x", held_out=True)
+    needed = {
+        i for kind in WORDS.values() for word in kind if held_out.owns(word) for i in vocab.encode(word)
+    }
+    trained = Source("pieces")
+    seen = {i for _ in range(60_000) for i in vocab.encode(trained.made_up())}
+    assert not {vocab.decode([i]) for i in needed - seen if len(vocab.token_bytes(i)) > 1}
+
+
+def test_most_words_to_be_copied_are_new_each_time():
+    source = Source("new")
+    drawn = [source.name() for _ in range(1000)]
+    assert len(set(drawn)) > 600
+
+
+def test_held_out_number_pairs_never_occur_in_training():
+    trained, held_out = (
+        {chat._operands(source) for _ in range(4000)} for source in (Source(1), Source(2, True))
+    )
+    assert len(held_out) > 500
+    assert not trained & held_out
+    for a, op, b in held_out:
+        if op == "*":
+            assert (b, op, a) in trained
+
+
+@pytest.mark.parametrize(
+    ("a", "op", "b", "steps"),
+    [
+        (47, "+", 38, "7 + 8 = 15. 4 + 3 + 1 = 8."),
+        (52, "-", 38, "12 - 8 = 4. 5 - 3 - 1 = 1."),
+        (7, "*", 3, "1: 7, 2: 14, 3: 21."),
+    ],
+)
+def test_arithmetic_takes_small_steps_before_it_names_the_result(a, op, b, steps):
+    assert chat._worked("", a, op, b, "{}", Source(1)).plan == steps
+
+
+def test_without_a_schema_the_text_says_what_type_a_value_has():
+    for task in tasks_of("json_object", 200):
+        for value in json.loads(task.content).values():
+            if isinstance(value, str):
+                assert not re.fullmatch(r"\d+|true|false", value)
+            assert not isinstance(value, list) or len(value) > 1
+
+
+def test_the_first_tasks_have_more_echoes():
+    def echoes(n_early):
+        return sum(task.skill == "echo" for task, _ in islice(tasks(Source("mix"), n_early), 300))
+
+    assert echoes(300) > echoes(0) + 40
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_the_evaluation_leaves_room_for_the_right_answer(skill, vocab):
+    for task in tasks_of(skill, held_out=True):
+        for effort in EFFORTS:
+            encoded = encode_task(task, effort, vocab)
+            assert len(encoded.ids) - encoded.n_prompt <= token_limit(task, effort)
 
 
 def test_held_out_sizes_and_pairs_of_pictures_never_occur_in_training():

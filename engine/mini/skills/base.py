@@ -3,6 +3,10 @@
 
 Held out by construction: a source draws either from the training part of every choice or from the held-out
 part. A word, tool name, number pair or picture size belongs to one part by a hash of its text.
+
+Most words are made up from pieces of the vocabulary, fresh each time. A model that is taught a finite list
+learns the list; a held-out real word is often one piece, and a piece that stood in no training text cannot be
+copied. So every piece occurs in made-up words, and real words are a minority.
 """
 
 from __future__ import annotations
@@ -104,14 +108,23 @@ class Source:
         """A known word of one of the kinds of data/words.txt."""
         return self.own(lambda: self.pick(WORDS[self.pick(kinds)]))
 
+    def term(self, *kinds: str) -> str:
+        """A word to be copied: now and then a known one, else made up."""
+        return self.word(*kinds) if self.chance(_KNOWN) else self.made_up()
+
     def integer(self, low: int, high: int) -> int:
         return int(self.own(lambda: str(self.random.randint(low, high))))
 
-    def made_up(self) -> str:
-        """A word nobody has seen: syllables, or pieces of the vocabulary, so that all are learned to copy."""
-        if self.chance(0.5):
-            return self.own(lambda: syllable_word(self.random))
-        return self.own(lambda: "".join(self.pick(_PIECES) for _ in range(self.random.randint(1, 3))))
+    def made_up(self, change: Callable[[str], str] = str) -> str:
+        """A word nobody has seen; `change` may capitalise it or the like, before its part is decided."""
+        return self.own(lambda: change(self._invented()))
+
+    def _invented(self) -> str:
+        """Syllables, or one to four pieces of the vocabulary, the first in any case."""
+        if self.chance(0.25):
+            return syllable_word(self.random)
+        n_more = self.random.choices((0, 1, 2, 3), (0.15, 0.45, 0.3, 0.1))[0]
+        return self.pick(_PIECES) + "".join(self.pick(_LOWER_PIECES) for _ in range(n_more))
 
     def code(self) -> str:
         """Something like `kx-482`, `B17` or `7731`."""
@@ -148,27 +161,25 @@ class Source:
         )
 
     def email(self) -> str:
-        return f"{self.word('name').lower()}@{self.made_up()}.com"
+        return f"{self.name().lower()}@{self.made_up(str.lower)}.com"
 
     def name(self) -> str:
-        return self.word("name") if self.chance(0.7) else self.made_up().capitalize()
+        return self.word("name") if self.chance(_KNOWN) else self.made_up(capital)
 
     def city(self) -> str:
-        return self.word("city") if self.chance(0.7) else self.made_up().capitalize()
+        return self.word("city") if self.chance(_KNOWN) else self.made_up(capital)
 
     def thing(self) -> str:
-        return self.word("noun") if self.chance(0.7) else self.made_up()
+        return self.term("noun")
 
     def value(self) -> str:
         """A short text of any kind."""
         kind = self.random.random()
-        if kind < 0.3:
-            return self.word("noun", "adjective", "color", "verb")
-        if kind < 0.55:
-            return self.made_up()
-        if kind < 0.7:
+        if kind < 0.6:
+            return self.term("noun", "adjective", "color", "verb", "capital", "function")
+        if kind < 0.75:
             return self.code()
-        if kind < 0.8:
+        if kind < 0.83:
             return self.name()
         if kind < 0.9:
             return self.city()
@@ -182,7 +193,7 @@ class Source:
         """Words that read like something a person might write."""
         kind = self.random.random()
         if kind < 0.25:
-            return f"the {self.word('adjective')} {self.thing()} {self.pick(('is', 'was', 'will be'))} {self.word('adjective')}"
+            return f"the {self.term('adjective')} {self.thing()} {self.pick(('is', 'was', 'will be'))} {self.term('adjective')}"
         if kind < 0.5:
             return f"{self.pick(('meet me at', 'come to', 'call me from', 'wait at'))} the {self.thing()} at {self.time()}"
         if kind < 0.75:
@@ -190,9 +201,10 @@ class Source:
         return self.phrase()
 
 
-_PIECES = sorted(
-    token.decode() for token in read_ranks() if len(token) > 1 and token.isalpha() and token.islower()
-)
+_KNOWN = 0.3
+"""Share of known words among words to be copied."""
+_PIECES = sorted(token.decode() for token in read_ranks() if len(token) > 1 and token.isalpha())
+_LOWER_PIECES = [piece for piece in _PIECES if piece.islower()]
 
 
 def listing(items: Sequence[str]) -> str:

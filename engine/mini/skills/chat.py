@@ -64,7 +64,10 @@ _WORDS = {"+": "plus", "-": "minus", "*": "times"}
 
 
 def arithmetic(source: Source) -> Task:
-    """Sums and differences up to 99 and products up to 12 x 12, worked digit by digit at higher effort."""
+    """Sums and differences up to 99, worked digit by digit, and products up to 12 x 12, by counting up.
+
+    The steps come before the result, so that each is a small look-up and no step needs the whole sum.
+    """
     kind = source.random.random()
     if kind < 0.2:
         return _word_problem(source)
@@ -76,34 +79,49 @@ def arithmetic(source: Source) -> Task:
 
 
 def _operands(source: Source, ops: str = "++--*") -> tuple[int, str, int]:
+    op = source.pick(ops)
+    if op == "*":
+        return _factors(source)
+
     def make() -> str:
-        op = source.pick(ops)
-        if op == "*":
-            return f"{source.random.randint(2, 12)} * {source.random.randint(2, 12)}"
         a, b = source.random.randint(1, 99), source.random.randint(1, 99)
         return f"{max(a, b) if op == '-' else a} {op} {min(a, b) if op == '-' else b}"
 
-    a, op, b = source.own(make).split()
+    a, _, b = source.own(make).split()
     return int(a), op, int(b)
+
+
+def _factors(source: Source) -> tuple[int, str, int]:
+    """Of a held-out pair one order is held out and the other trained: nobody can guess a table's entry."""
+    while True:
+        a, b = source.random.randint(2, 12), source.random.randint(2, 12)
+        pair = f"{min(a, b)} and {max(a, b)}"
+        if source.owns(pair) if a > b else not source.held_out:
+            return a, "*", b
 
 
 def _worked(text: str, a: int, op: str, b: int, answer: str, source: Source) -> Task:
     result = {"+": a + b, "-": a - b, "*": a * b}[op]
     if op == "*":
-        facts = f"{a} times {b} is {result}."
-        check = f"{result} is {' + '.join([str(a)] * min(b, 3))}{' and so on' if b > 3 else ''}."
+        plan = f"{', '.join(f'{i}: {a * i}' for i in range(1, b + 1))}."
+        check = f"I counted {b} times."
     elif op == "+":
         ones = a % 10 + b % 10
-        carry = ones // 10
-        facts = f"Ones: {a % 10} + {b % 10} = {ones}. Tens: {a // 10} + {b // 10} + {carry} = {a // 10 + b // 10 + carry}."
-        check = f"Together {result}. And {result} - {b} = {a}."
+        plan = f"{a % 10} + {b % 10} = {ones}. {a // 10} + {b // 10} + {ones // 10} = {a // 10 + b // 10 + ones // 10}."
+        check = f"And {result} - {b} = {a}."
     else:
-        borrow = a % 10 < b % 10
-        ones = a % 10 + 10 * borrow - b % 10
-        facts = f"Ones: {a % 10 + 10 * borrow} - {b % 10} = {ones}. Tens: {a // 10 - borrow} - {b // 10} = {a // 10 - borrow - b // 10}."
-        check = f"Together {result}. And {result} + {b} = {a}."
-    plan = f"{a} {op} {b} = {result}."
-    return Task("arithmetic", {"messages": [user(text)]}, plan, facts, check, answer.format(result))
+        borrow = int(a % 10 < b % 10)
+        top = a % 10 + 10 * borrow
+        plan = f"{top} - {b % 10} = {top - b % 10}. {a // 10} - {b // 10} - {borrow} = {a // 10 - b // 10 - borrow}."
+        check = f"And {result} + {b} = {a}."
+    return Task(
+        "arithmetic",
+        {"messages": [user(text)]},
+        plan,
+        f"So {a} {op} {b} = {result}.",
+        check,
+        answer.format(result),
+    )
 
 
 def _word_problem(source: Source) -> Task:
@@ -129,5 +147,5 @@ def _comparison(source: Source) -> Task:
     text = source.pick((f"Which is {word}, {a} or {b}?", f"Which number is {word}: {a} or {b}?"))
     low, high = min(a, b), max(a, b)
     return Task(
-        "arithmetic", {"messages": [user(text)]}, "I compare.", f"{low} is less than {high}.", f"So the {word} one is {answer}.", str(answer)
+        "arithmetic", {"messages": [user(text)]}, f"{low} is less than {high}.", f"The user wants the {word} one.", f"That is {answer}.", str(answer)
     )  # fmt: skip

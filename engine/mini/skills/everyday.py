@@ -27,7 +27,7 @@ class Everyday:
 
 
 def _degrees(s: Source) -> Values:
-    return {"condition": s.word("adjective"), "temperature": s.integer(-9, 40)}
+    return {"condition": s.term("adjective"), "temperature": s.integer(-9, 40)}
 
 
 EVERYDAY: tuple[Everyday, ...] = (
@@ -96,7 +96,7 @@ EVERYDAY: tuple[Everyday, ...] = (
     Everyday(
         "translate", "Translate a text", {"language": _STRING, "text": _STRING},
         ('Translate "{text}" to {language}.', 'How do you say "{text}" in {language}?', "Put {text} into {language}."),
-        lambda s: {"language": s.word("language"), "text": s.phrase(1, 4)}, lambda s: s.made_up(),
+        lambda s: {"language": s.term("language"), "text": s.phrase(1, 4)}, lambda s: s.made_up(),
     ),
     Everyday(
         "convert_currency", "Convert money", {"amount": {"type": "number"}, "from": _STRING, "to": _STRING},
@@ -107,7 +107,7 @@ EVERYDAY: tuple[Everyday, ...] = (
     Everyday(
         "get_stock_price", "Get the price of a stock", {"symbol": _STRING},
         ("What is the price of {symbol}?", "How much is {symbol} stock?", "Stock price of {symbol}?"),
-        lambda s: {"symbol": s.made_up().upper()[:5]}, lambda s: {"price": s.integer(2, 999)},
+        lambda s: {"symbol": s.made_up(lambda text: text.upper()[:5])}, lambda s: {"price": s.integer(2, 999)},
     ),
     Everyday(
         "find_user", "Find a user by name", {"name": _STRING},

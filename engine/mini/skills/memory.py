@@ -24,7 +24,7 @@ _KINDS = (
 
 def _facts(source: Source, n: int) -> list[tuple[str, str]]:
     """Different ("the code of Anna", value) pairs that share kinds and owners, so that both must match."""
-    kinds = [source.pick(_KINDS) for _ in range(2)]
+    kinds = [source.pick(_KINDS) if source.chance(0.6) else source.made_up() for _ in range(2)]
     owners = [
         source.pick((source.name(), f"the {source.thing()}", f"the {source.thing()}")) for _ in range(3)
     ]
@@ -35,7 +35,7 @@ def _facts(source: Source, n: int) -> list[tuple[str, str]]:
 def _value(source: Source, subject: str) -> str:
     kind = subject.partition(" ")[0]
     if kind == "color":
-        return source.pick((source.word("color"), source.value()))
+        return source.pick((source.term("color"), source.value()))
     if kind == "city":
         return source.city()
     if kind == "name":

@@ -47,19 +47,21 @@ class Parameter:
     spoken: str
 
 
-def parameter(source: Source, taken: Sequence[str] = (), nested: bool = True) -> Parameter:
-    """A parameter whose key is not in `taken`."""
+def parameter(
+    source: Source, taken: Sequence[str] = (), nested: bool = True, untyped: bool = False
+) -> Parameter:
+    """A parameter whose key is not in `taken`; with `untyped`, one whose type shows in how it is said."""
     while True:
-        made = _parameter(source, nested)
+        made = _untyped(source) if untyped else _parameter(source, nested)
         if made.key not in taken:
             return made
 
 
-def parameters(source: Source, n: int, nested: bool = True) -> list[Parameter]:
+def parameters(source: Source, n: int, nested: bool = True, untyped: bool = False) -> list[Parameter]:
     """`n` parameters in the order of their keys, which is the order of the rendered schema."""
     made: list[Parameter] = []
     for _ in range(n):
-        made.append(parameter(source, [p.key for p in made], nested))
+        made.append(parameter(source, [p.key for p in made], nested, untyped))
     return sorted(made, key=lambda p: p.key)
 
 
@@ -72,24 +74,61 @@ def _parameter(source: Source, nested: bool) -> Parameter:
     if kind < 0.72:
         truth = source.chance(0.5)
         said = source.pick(("true", "yes", "on") if truth else ("false", "no", "off"))
-        return Parameter(source.pick(_BOOLEAN_KEYS), {"type": "boolean"}, truth, said)
+        return Parameter(_key(source, _BOOLEAN_KEYS), {"type": "boolean"}, truth, said)
     if kind < 0.8:
-        key = source.pick(tuple(_ENUMS))
-        value = source.pick(_ENUMS[key])
-        return Parameter(key, {"type": "string", "enum": list(_ENUMS[key])}, value, value)
+        return _enum(source)
     if kind < 0.85:
         amount = source.integer(1, 99) + source.pick((0.25, 0.5, 0.75))
-        return Parameter(source.pick(("amount", "price", "distance", "weight")), {"type": "number"}, amount, str(amount))  # fmt: skip
+        return Parameter(_key(source, ("amount", "price", "distance", "weight")), {"type": "number"}, amount, str(amount))  # fmt: skip
     if kind < 0.95 or not nested:
         return _array(source)
-    fields = sorted((_string(source), _integer(source)), key=lambda p: p.key)
+    text, number = _string(source), _integer(source)
+    while number.key == text.key:
+        number = _integer(source)
+    fields = sorted((text, number), key=lambda p: p.key)
     schema = {"type": "object", "properties": {p.key: p.schema for p in fields}}
     spoken = " and ".join(f"{p.key} {p.spoken}" for p in fields)
-    return Parameter(source.pick(_OBJECT_KEYS), schema, {p.key: p.value for p in fields}, spoken)
+    return Parameter(_key(source, _OBJECT_KEYS), schema, {p.key: p.value for p in fields}, spoken)
+
+
+def _key(source: Source, known: Sequence[str]) -> str:
+    """One of the known keys, or one that nobody has seen."""
+    if source.chance(0.5):
+        return source.pick(known)
+    return source.own(
+        lambda: source.made_up() if source.chance(0.7) else f"{source.made_up()}_{source.made_up()}"
+    )
+
+
+def _enum(source: Source) -> Parameter:
+    if source.chance(0.4):
+        key = source.pick(tuple(_ENUMS))
+        values = list(_ENUMS[key])
+    else:
+        key = _key(source, tuple(_ENUMS))
+        values = list(dict.fromkeys(source.value() for _ in range(source.random.randint(2, 4))))
+    value = source.pick(values)
+    return Parameter(key, {"type": "string", "enum": values}, value, value)
+
+
+def _untyped(source: Source) -> Parameter:
+    """Digits, true or false, several words with "and", or one word that is none of these."""
+    kind = source.random.random()
+    if kind < 0.3:
+        value = source.integer(0, 9999)
+        return Parameter(_key(source, _INTEGER_KEYS), {"type": "integer"}, value, str(value))
+    if kind < 0.4:
+        truth = source.chance(0.5)
+        return Parameter(_key(source, _BOOLEAN_KEYS), {"type": "boolean"}, truth, str(truth).lower())
+    if kind < 0.55:
+        words = [source.term("noun") for _ in range(source.random.randint(2, 3))]
+        return Parameter(_key(source, _ARRAY_KEYS), {"type": "array", "items": {"type": "string"}}, words, listing(words))  # fmt: skip
+    text = source.pick((source.term("noun", "adjective"), source.name(), source.city()))
+    return Parameter(_key(source, _STRING_KEYS), {"type": "string"}, text, text)
 
 
 def _string(source: Source) -> Parameter:
-    key = source.pick(_STRING_KEYS)
+    key = _key(source, _STRING_KEYS)
     if key in ("city", "destination", "origin"):
         value = source.city()
     elif key in ("name", "recipient", "owner", "author", "artist"):
@@ -108,9 +147,12 @@ def _string(source: Source) -> Parameter:
 
 
 def _integer(source: Source) -> Parameter:
-    value = source.integer(0, 12) if source.chance(0.4) else source.integer(2, 9999)
-    spoken = _NUMBERS[value] if value < len(_NUMBERS) and source.chance(0.4) else str(value)
-    return Parameter(source.pick(_INTEGER_KEYS), {"type": "integer"}, value, spoken)
+    key = _key(source, _INTEGER_KEYS)
+    if source.chance(0.2):  # a table to be learned: a number word that was never seen cannot be guessed
+        value = source.random.randrange(len(_NUMBERS))
+        return Parameter(key, {"type": "integer"}, value, _NUMBERS[value])
+    value = source.integer(0, 12) if source.chance(0.3) else source.integer(2, 9999)
+    return Parameter(key, {"type": "integer"}, value, str(value))
 
 
 def _array(source: Source) -> Parameter:
@@ -118,9 +160,9 @@ def _array(source: Source) -> Parameter:
     if source.chance(0.4):
         numbers = [source.integer(0, 99) for _ in range(n)]
         schema = {"type": "array", "items": {"type": "integer"}}
-        return Parameter(source.pick(_INTEGER_ARRAY_KEYS), schema, numbers, listing(list(map(str, numbers))))
+        return Parameter(_key(source, _INTEGER_ARRAY_KEYS), schema, numbers, listing(list(map(str, numbers))))
     words = [source.value() for _ in range(n)]
-    return Parameter(source.pick(_ARRAY_KEYS), {"type": "array", "items": {"type": "string"}}, words, listing(words))  # fmt: skip
+    return Parameter(_key(source, _ARRAY_KEYS), {"type": "array", "items": {"type": "string"}}, words, listing(words))  # fmt: skip
 
 
 def spoken(source: Source, given: Sequence[Parameter]) -> str:

@@ -31,7 +31,7 @@ def _person(source: Source) -> tuple[str, list[Parameter]]:
 
 
 def _product(source: Source) -> tuple[str, list[Parameter]]:
-    item, price, color = source.thing(), source.integer(2, 999), source.word("color")
+    item, price, color = source.thing(), source.integer(2, 999), source.term("color")
     text = source.pick(
         (f"The {color} {item} costs {price} euros.", f"I sell a {color} {item} for {price} dollars.")
     )
@@ -43,9 +43,13 @@ def _product(source: Source) -> tuple[str, list[Parameter]]:
     return text, [Parameter(key, schema, value, str(value)) for key, schema, value in given]
 
 
-def _any(source: Source) -> tuple[str, list[Parameter]]:
-    given = parameters(source, source.random.randint(1, 4))
+def _any(source: Source, untyped: bool = False) -> tuple[str, list[Parameter]]:
+    given = parameters(source, source.random.randint(1, 4), untyped=untyped)
     return spoken(source, given), given
+
+
+def _any_untyped(source: Source) -> tuple[str, list[Parameter]]:
+    return _any(source, untyped=True)
 
 
 def json_schema(source: Source) -> Task:
@@ -65,8 +69,12 @@ def json_schema(source: Source) -> Task:
 
 
 def json_object(source: Source) -> Task:
-    """The keys stand in the user's text, in the order in which they are to be written."""
-    text, given = source.pick((_person, _product, _any, _any))(source)
+    """The keys stand in the user's text, in the order in which they are to be written.
+
+    No schema says what type a value has, so the text must: digits are numbers, true and false are booleans,
+    several words joined by "and" are an array, the rest is text.
+    """
+    text, given = source.pick((_person, _product, _any_untyped, _any_untyped))(source)
     given = source.random.sample(given, len(given))
     keys = listing([p.key for p in given])
     ask = source.pick(

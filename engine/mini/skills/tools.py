@@ -53,12 +53,19 @@ def _everyday(source: Source) -> Wish:
     return Wish(declared, asked(source, tool, values), values, tool.result(source))
 
 
+_KNOWN_VERBS = frozenset((*WORDS["tool_verb"], *WORDS["verb"]))
+
+
 def tool_name(source: Source) -> str:
     def make() -> str:
-        verb = source.pick(WORDS["tool_verb"]) if source.chance(0.8) else source.pick(WORDS["verb"])
-        return (
-            f"{verb}_{source.pick(WORDS['tool_noun']) if source.chance(0.7) else source.pick(WORDS['noun'])}"
+        kind = source.random.random()
+        verb = (
+            source.made_up(str.lower)
+            if kind < 0.35
+            else source.pick(WORDS["tool_verb" if kind < 0.85 else "verb"])
         )
+        noun = source.pick(WORDS["tool_noun"]) if source.chance(0.4) else source.thing()
+        return f"{verb}_{noun}"
 
     return source.own(make)
 
@@ -73,7 +80,10 @@ def _random_wish(source: Source, most: int) -> Wish:
         name, f"{capital(verb)} {_article(noun)} {noun}", object_schema(declared_parameters, required)
     )
     return Wish(
-        declared, _request(source, name, verb, noun, given), {p.key: p.value for p in given}, _result(source)
+        declared,
+        _request(source, name, verb, noun, declared_parameters, given),
+        {p.key: p.value for p in given},
+        _result(source),
     )
 
 
@@ -81,17 +91,27 @@ def _article(noun: str) -> str:
     return "an" if noun[0] in "aeiou" else "a"
 
 
-def _request(source: Source, name: str, verb: str, noun: str, given: Sequence[Parameter]) -> str:
+def _request(
+    source: Source, name: str, verb: str, noun: str, declared: Sequence[Parameter], given: Sequence[Parameter]
+) -> str:
+    """A made-up verb is never capitalised: nothing says which pieces the small letters would be."""
     details = spoken(source, given)
-    only = given[0] if len(given) == 1 and isinstance(given[0].value, str) else None
-    if only and source.chance(0.4):
+    if len(declared) == 1 and isinstance(given[0].value, str) and source.chance(0.4):
         return source.pick(
-            (f"{capital(verb)} the {noun} for {only.spoken}.", f"Please {verb} the {noun} of {only.spoken}.")
+            (
+                f"I need to {verb} the {noun} for {given[0].spoken}.",
+                f"Please {verb} the {noun} of {given[0].spoken}.",
+            )
+        )
+    if verb in _KNOWN_VERBS and source.chance(0.35):
+        return source.pick(
+            (
+                f"{capital(verb)} the {noun} with {details}.",
+                f"{capital(verb)} {_article(noun)} {noun}. {details}",
+            )
         )
     return source.pick(
         (
-            f"{capital(verb)} the {noun} with {details}.",
-            f"{capital(verb)} {_article(noun)} {noun}. {details}",
             f"Please {verb} the {noun}: {details}",
             f"I want to {verb} the {noun} with {details}.",
             f"Can you {verb} the {noun}? {details}",
@@ -167,8 +187,9 @@ def _parallel(source: Source) -> list[Wish]:
         tool = source.pick([t for t in EVERYDAY if t.name in ("get_weather", "get_time", "find_user", "get_stock_price", "set_alarm")])  # fmt: skip
         schema = {"type": "object", "properties": tool.properties, "required": list(tool.properties)}
         declared = _declared(tool.name, tool.description, schema)
-        values = [tool.values(source) for _ in range(source.pick((2, 2, 3)))]
-        (key,) = values[0]
+        (key,) = tool.properties
+        different = {v[key]: v for v in (tool.values(source) for _ in range(source.pick((2, 2, 3))))}
+        values = list(different.values())
         text = source.pick(tool.questions).format(**{key: listing([v[key] for v in values])})
         return [Wish(declared, text if i == 0 else "", v, tool.result(source)) for i, v in enumerate(values)]
     wishes: list[Wish] = []
@@ -228,13 +249,11 @@ def chain(source: Source) -> Task:
     """Find something, then use its id: two calls after each other, then the answer."""
     finder = source.pick(("find", "get", "search", "lookup"))
     noun = (
-        source.word("noun")
-        if source.chance(0.5)
+        source.thing()
+        if source.chance(0.6)
         else source.pick(("user", "order", "account", "file", "contact", "event"))
     )
-    verb = source.own(
-        lambda: source.pick(("delete", "open", "print", "cancel", "share", "lock", "update", "track"))
-    )
+    verb = source.pick(("delete", "open", "print", "cancel", "share", "lock", "update", "track"))
     name, number = source.pick((source.name, source.made_up))(), source.integer(2, 9999)
     find = Wish(
         _declared(f"{finder}_{noun}", f"{capital(finder)} {_article(noun)} {noun} by name", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}),
