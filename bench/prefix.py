@@ -232,8 +232,8 @@ async def pins(folder: Path) -> None:
             print(f"A pin of {pin['tokens']} tokens, a cache of {n_blocks} blocks ({n_tokens:,} tokens)")
             print(f"first request after {10 * n_blocks} blocks of others hit: {n_full} of {N_TRIES}")
             print(
-                f"cost: {keep_warm.n_touches} one-token requests and {keep_warm.n_prefills - prefills_before} "
-                f"prefills beside {n_flood:,} requests of the flood; {time.perf_counter() - started:.0f} s"
+                f"cost: {keep_warm.n_touches} one-token requests and "
+                f"{keep_warm.n_prefills - prefills_before} prefills beside {n_flood:,} requests of the flood; {time.perf_counter() - started:.0f} s"
             )
     finally:
         await engine.shutdown()
