@@ -233,8 +233,8 @@ async def pins(folder: Path) -> None:
             print(f"first request after {10 * n_blocks} blocks of others hit: {n_full} of {N_TRIES}")
             print(
                 f"cost: {keep_warm.n_touches} one-token requests and "
-                f"{keep_warm.n_prefills - prefills_before} prefills beside {n_flood:,} requests of the flood; "
-                f"{time.perf_counter() - started:.0f} s"
+                f"{keep_warm.n_prefills - prefills_before} prefills "
+                f"beside {n_flood:,} requests of the flood; {time.perf_counter() - started:.0f} s"
             )
     finally:
         await engine.shutdown()
