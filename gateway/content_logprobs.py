@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from engine.types import TokenLogprob
 from gateway.xtml import Content, Event, ReasoningWasContent, Vocab
-from gateway.xtml.reader import Channel
+from gateway.xtml.places import Channel
 
 
 class ContentLogprobs:

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from gateway.xtml.conversation import ToolChoice
 from gateway.xtml.events import Event
 from gateway.xtml.ids import opaque_call_id
-from gateway.xtml.reader import Channel, CompletionReader
+from gateway.xtml.places import Channel
+from gateway.xtml.reader import CompletionReader
 from gateway.xtml.stop import StopMatcher
 from gateway.xtml.thinking import Special
 from gateway.xtml.toolschema import tool_schemas

@@ -8,51 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from enum import Enum, auto
-from typing import Literal
 
 from gateway.xtml.calls import Calls
 from gateway.xtml.events import Content, Event, Reasoning, ReasoningClosed, ReasoningWasContent, Unparsed, Why
 from gateway.xtml.markers import Marker, MarkerReader
+from gateway.xtml.places import CHANNELS, IN_CALL, IN_TOOLS, IN_VALUE, NAMES, At, Channel
 from gateway.xtml.stop import StopMatcher
 from gateway.xtml.thinking import Special, ThinkingText
 from gateway.xtml.toolschema import ToolSchema
-
-Channel = Literal["reasoning", "content", "tool", "other"]
-
-
-class _At(Enum):
-    """The element whose body is being read."""
-
-    THINK = auto()
-    RESPONSE = auto()
-    BETWEEN = auto()  # channels of the message
-    TOOLS = auto()
-    CALL = auto()
-    ARGUMENT = auto()
-    BLOCK = auto()  # a json body of a call
-    ENDED = auto()  # behind the close of the message
-
-
-_CHANNELS: dict[_At, Channel] = {
-    _At.THINK: "reasoning",
-    _At.RESPONSE: "content",
-    _At.ARGUMENT: "tool",
-    _At.BLOCK: "tool",
-}
-_NAMES = {
-    _At.THINK: "think",
-    _At.RESPONSE: "response",
-    _At.BETWEEN: "message",
-    _At.TOOLS: "tools",
-    _At.CALL: "call",
-    _At.ARGUMENT: "argument",
-    _At.BLOCK: "json",
-    _At.ENDED: "message",
-}
-_IN_CALL = (_At.CALL, _At.ARGUMENT, _At.BLOCK)
-_IN_VALUE = (_At.ARGUMENT, _At.BLOCK)
-_IN_TOOLS = (_At.TOOLS, *_IN_CALL)
 
 
 class CompletionReader:
@@ -109,17 +72,17 @@ class CompletionReader:
             repairs=self.repairs,
             emit=lambda event: self.events.append(event),
         )
-        self._sinks: dict[_At, Callable[[str], None]] = {
-            _At.THINK: self._think_text,
-            _At.RESPONSE: self._response_text,
-            _At.BETWEEN: self._between_text,
-            _At.TOOLS: self._outside_text,
-            _At.CALL: self._calls.bare,
-            _At.ARGUMENT: self._calls.value,
-            _At.BLOCK: self._calls.block,
-            _At.ENDED: self._outside_text,
+        self._sinks: dict[At, Callable[[str], None]] = {
+            At.THINK: self._think_text,
+            At.RESPONSE: self._response_text,
+            At.BETWEEN: self._between_text,
+            At.TOOLS: self._outside_text,
+            At.CALL: self._calls.bare,
+            At.ARGUMENT: self._calls.value,
+            At.BLOCK: self._calls.block,
+            At.ENDED: self._outside_text,
         }
-        self._go(_At.THINK if thinking else _At.RESPONSE)
+        self._go(At.THINK if thinking else At.RESPONSE)
 
     @property
     def n_calls(self) -> int:
@@ -128,7 +91,7 @@ class CompletionReader:
 
     def special(self, kind: Special) -> None:
         """A special token."""
-        if self._at is _At.THINK and self._thinking.holding and self._settle_thinking(kind):
+        if self._at is At.THINK and self._thinking.holding and self._settle_thinking(kind):
             return
         if kind == "other":
             self.repairs["special_token"] += 1
@@ -149,26 +112,26 @@ class CompletionReader:
     def end(self, *, cut: bool) -> None:
         """Nothing more follows. `cut`: by the length limit, not by the model."""
         if not self.over:
-            if self._at is _At.THINK and self._thinking.holding:
+            if self._at is At.THINK and self._thinking.holding:
                 self._settle_thinking("end")
             if self._marker.kind and cut:
                 self._drop_cut_marker()
             elif self._marker.kind:
                 self._end_marker(separated=False)
             self._cut_call()
-            if self._at is _At.RESPONSE:
+            if self._at is At.RESPONSE:
                 self._flush_stop()
         self._flush_outside()
         self.over = True
 
-    def _go(self, at: _At) -> None:
+    def _go(self, at: At) -> None:
         self._at = at
         self.text = self._sinks[at]
-        self.channel = _CHANNELS.get(at, "other")
+        self.channel = CHANNELS.get(at, "other")
         self.whole_runs = (
-            at in _IN_VALUE
-            or (at is _At.THINK and not self._thinking.at_start)
-            or (at is _At.RESPONSE and self._stop is None)
+            at in IN_VALUE
+            or (at is At.THINK and not self._thinking.at_start)
+            or (at is At.RESPONSE and self._stop is None)
         )
 
     # -- markers
@@ -185,7 +148,7 @@ class CompletionReader:
             self.repairs["odd_marker" if separated else "missing_separator"] += 1
         if marker.name is None and kind == "close" and marker.is_blank:
             self.repairs["marker_without_name"] += 1
-            self._close(_NAMES[self._at])
+            self._close(NAMES[self._at])
         elif marker.name is None:
             self.repairs["unknown_marker" if separated else "stray_marker"] += 1
         elif kind == "open":
@@ -201,37 +164,37 @@ class CompletionReader:
         marker = self._marker.end(separated=False)
         self._go(self._at)
         self.repairs["cut_marker"] += 1
-        if kind == "open" and marker.name == "call" and self._at in (_At.TOOLS, _At.BETWEEN):
+        if kind == "open" and marker.name == "call" and self._at in (At.TOOLS, At.BETWEEN):
             self._unparsed(marker.attributes.get("tool", ""), "cut_call")
 
     def _open(self, marker: Marker) -> None:
         at = self._at
         match marker.name:
-            case "think" if at is _At.THINK:
+            case "think" if at is At.THINK:
                 self.repairs["think_opener_repeated"] += 1
-            case "think" | "response" | "tools" if at is _At.ENDED:
+            case "think" | "response" | "tools" if at is At.ENDED:
                 self.repairs["after_message"] += 1
             case "think":
                 self.repairs["think_reopened"] += 1
                 self._leave_channel()
-                self._go(_At.THINK)
+                self._go(At.THINK)
             case "response":
-                if at is _At.RESPONSE:
+                if at is At.RESPONSE:
                     self.repairs["response_opener_repeated"] += 1
                 self._leave_channel()
                 self._begin_response()
-            case "tools" if at in _IN_TOOLS and at not in _IN_VALUE:
+            case "tools" if at in IN_TOOLS and at not in IN_VALUE:
                 self.repairs["tools_opener_repeated"] += 1
             case "tools":
                 self._leave_channel()
                 self._begin_tools()
-            case "call" if at is not _At.ENDED:
+            case "call" if at is not At.ENDED:
                 self._begin_call(marker.attributes)
-            case "argument" if at in _IN_CALL:
+            case "argument" if at in IN_CALL:
                 self._begin_argument(marker.attributes)
-            case "json" if at is _At.CALL:
+            case "json" if at is At.CALL:
                 self._calls.block("")
-                self._go(_At.BLOCK)
+                self._go(At.BLOCK)
             case "message":
                 self.repairs["message_opener"] += 1
             case _:
@@ -240,22 +203,22 @@ class CompletionReader:
     def _close(self, name: str) -> None:
         at = self._at
         match name:
-            case "think" if at is _At.THINK:
+            case "think" if at is At.THINK:
                 self._end_think()
             case "think":
                 self.repairs["think_close_repeated"] += 1
-            case "response" if at is _At.RESPONSE:
+            case "response" if at is At.RESPONSE:
                 self._end_response()
-            case "response" if at is _At.THINK:
+            case "response" if at is At.THINK:
                 self._end_think_by_closer("response_close_in_think")
-            case "tools" if at in _IN_TOOLS:
+            case "tools" if at in IN_TOOLS:
                 self._end_call_by_closer("tools")
                 self._end_tools()
-            case "call" if at in _IN_CALL:
+            case "call" if at in IN_CALL:
                 self._end_call_by_closer("call")
-            case "argument" | "json" if at in _IN_VALUE:
+            case "argument" | "json" if at in IN_VALUE:
                 self._end_value()
-            case "message" if at is not _At.ENDED:
+            case "message" if at is not At.ENDED:
                 self._end_message()
             case _:
                 self.repairs["misplaced_marker"] += 1
@@ -265,17 +228,17 @@ class CompletionReader:
     def _leave_channel(self) -> None:
         """Another channel opens: whatever is open ends here. A value that is cut so makes no call."""
         match self._at:
-            case _At.THINK:
+            case At.THINK:
                 self.repairs["think_close_missing"] += 1
                 self._end_think()
-            case _At.RESPONSE:
+            case At.RESPONSE:
                 self.repairs["response_close_missing"] += 1
                 self._end_response()
-            case _At.ARGUMENT | _At.BLOCK:
+            case At.ARGUMENT | At.BLOCK:
                 self.repairs["channel_in_value"] += 1
                 self._cut_call()
                 self._end_tools()
-            case _At.TOOLS | _At.CALL:
+            case At.TOOLS | At.CALL:
                 self.repairs["tools_close_missing"] += 1
                 self._end_call_by_closer("tools")
                 self._end_tools()
@@ -286,7 +249,7 @@ class CompletionReader:
         if self._think_open:
             self._think_open = False
             self.events.append(ReasoningClosed())
-        self._go(_At.BETWEEN)
+        self._go(At.BETWEEN)
 
     def _end_think_by_closer(self, repair: str) -> None:
         """A closer that is not thinking's own: if nothing else was said, it was the answer (3.2, D4)."""
@@ -307,37 +270,37 @@ class CompletionReader:
 
     def _begin_response(self) -> None:
         self._answered = True
-        self._go(_At.RESPONSE)
+        self._go(At.RESPONSE)
 
     def _end_response(self) -> None:
         self._flush_stop()
-        self._go(_At.BETWEEN)
+        self._go(At.BETWEEN)
 
     def _begin_tools(self) -> None:
         self._answered = True
         self._tools_closed = self._tools_seen
         self._tools_seen = True
-        self._go(_At.TOOLS)
+        self._go(At.TOOLS)
 
     def _end_tools(self) -> None:
         self._flush_outside()
-        self._go(_At.BETWEEN)
+        self._go(At.BETWEEN)
 
     def _end_message(self) -> None:
         match self._at:
-            case _At.THINK:
+            case At.THINK:
                 self._end_think_by_closer("message_close_in_think")
-            case _At.RESPONSE:
+            case At.RESPONSE:
                 self.repairs["response_close_missing"] += 1
                 self._end_response()
-            case at if at in _IN_TOOLS:
+            case at if at in IN_TOOLS:
                 self.repairs["tools_close_missing"] += 1
                 self._end_call_by_closer("message")
         self._flush_outside()
-        self._go(_At.ENDED)
+        self._go(At.ENDED)
 
     def _end_of_message(self) -> None:
-        if self._at is not _At.ENDED:
+        if self._at is not At.ENDED:
             self.repairs["message_close_missing"] += 1
             self._cut_call()  # nothing says that it was complete
             self._end_message()
@@ -346,29 +309,29 @@ class CompletionReader:
     # -- calls
 
     def _begin_call(self, attributes: dict[str, str]) -> None:
-        if self._at in _IN_CALL:
+        if self._at in IN_CALL:
             self._end_call_by_closer("next call")
             if self.over:
                 return
-        elif self._at is not _At.TOOLS:
+        elif self._at is not At.TOOLS:
             self.repairs["tools_opener_missing"] += 1
             self._leave_channel()
             self._begin_tools()
         self._flush_outside()
         self._calls.begin(attributes, ignored=self._tools_closed)
-        self._go(_At.CALL)
+        self._go(At.CALL)
 
     def _begin_argument(self, attributes: dict[str, str]) -> None:
-        if self._at in _IN_VALUE:
+        if self._at in IN_VALUE:
             self.repairs["argument_close_missing"] += 1
             self._end_value()
         self._calls.begin_argument(attributes)
-        self._go(_At.ARGUMENT)
+        self._go(At.ARGUMENT)
 
     def _end_value(self) -> None:
-        if self._at is _At.ARGUMENT:
+        if self._at is At.ARGUMENT:
             self._calls.end_argument()
-        self._go(_At.CALL)
+        self._go(At.CALL)
 
     def _end_call_by_closer(self, closer: str) -> None:
         """Close the open call, if there is one; `closer` may be that of an element around it."""
@@ -376,11 +339,11 @@ class CompletionReader:
             return
         if closer != "call":
             self.repairs["call_close_missing"] += 1
-        if self._at in _IN_VALUE:
+        if self._at in IN_VALUE:
             self.repairs["argument_close_missing"] += 1
             self._end_value()
         self._calls.close()
-        self._go(_At.TOOLS)
+        self._go(At.TOOLS)
         if self._calls.n_closed == self._max_calls:
             self.stopped = self.over = True
 
@@ -388,7 +351,7 @@ class CompletionReader:
         """The completion ends, or another channel begins, inside a call."""
         if self._calls.is_open:
             self._calls.cut()
-            self._go(_At.TOOLS)
+            self._go(At.TOOLS)
 
     # -- text, by the element that it is in
 
