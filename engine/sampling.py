@@ -38,17 +38,13 @@ def sampling_params(sampling: Sampling) -> SamplingParams:
             stop_token_ids=list(sampling.stop_token_ids),
             ignore_eos=sampling.ignore_eos,
             structured_outputs=StructuredOutputsParams(structural_tag=tag) if tag is not None else None,
-            extra_args=_pin_arguments(sampling.pin) if sampling.pin is not None else None,
+            extra_args={"kv_transfer_params": {PIN_MARK: sampling.pin}} if sampling.pin is not None else None,
+            skip_reading_prefix_cache=None if sampling.read_cache else True,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
         )
     except (VLLMClientError, ValueError, TypeError) as error:
         raise EngineRejected(str(error)) from error
-
-
-def _pin_arguments(pin: str) -> dict[str, Any]:
-    """Reports reused blocks like new ones (vLLM: kv_cache_report_mode); the offloading tier sees the mark."""
-    return {"kv_cache_report_mode": "full", "kv_transfer_params": {PIN_MARK: pin}}
 
 
 def to_step(completion: CompletionOutput, sampling: Sampling, n_cached: int | None) -> Step:

@@ -49,9 +49,11 @@ class Sampling:
     structural_tag: str | None = None
     priority: int = 0
     data_parallel_rank: int | None = None
-    # Names the prompt as a pinned one: all its blocks are reported as `BlocksStored` with this name, those
-    # that were cached before too, and the CPU tier does not evict them (engine/offload_policy.py).
+    # Names the prompt as a pinned one: blocks that it stores are reported as `BlocksStored` with this name,
+    # and the CPU tier does not evict what it uses (engine/offload_policy.py).
     pin: str | None = None
+    # False computes and stores the whole prompt, whatever the prefix cache has.
+    read_cache: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,10 @@ class KeepWarm:
         async with home.lock:
             home.is_stale, home.error = False, None
             home.touched, home.touched_at = self.n_stored[rank], time.monotonic()
-            home.end_of.clear()
             try:
-                home.n_cached = await self._ask(pinned, rank)
+                # The first time all of it is computed, so that all its blocks are reported.
+                # (vLLM 0.32 can report reused ones, but dies of that where a hit ends inside a block.)
+                home.n_cached = await self._ask(pinned, rank, read_cache=home.n_prefills > 0)
                 self.n_touches += 1
                 if home.n_cached < pinned.boundary:
                     home.n_prefills += 1
@@ -112,7 +113,7 @@ class KeepWarm:
                 pinned.homes[event.rank].is_stale = True
             self._wake.set()
 
-    async def _ask(self, pinned: PinnedPrompt, rank: int) -> int:
+    async def _ask(self, pinned: PinnedPrompt, rank: int, *, read_cache: bool = True) -> int:
         several = self.engine.info.n_data_parallel_ranks > 1
         sampling = Sampling(
             max_tokens=1,
@@ -120,6 +121,7 @@ class KeepWarm:
             priority=-1,
             data_parallel_rank=rank if several else None,
             pin=pinned.key,
+            read_cache=read_cache,
         )
         n_cached = 0
         steps = self.engine.generate(pinned.prompt, sampling, f"pin-{uuid.uuid4().hex[:16]}")
@@ -160,9 +162,16 @@ class KeepWarm:
         end_of = pinned.homes[event.rank].end_of
         n, ids = len(event.token_ids), pinned.prompt.ids
         start = 0 if event.parent is None else end_of.get(event.parent)
-        if start is None:  # inside a block: the parent was never stored by itself
-            start = pinned.boundary - n
-        if start < 0 or n % len(event.hashes) or tuple(ids[start : start + n]) != event.token_ids:
+        if len(event.hashes) == 1 and tuple(ids[pinned.boundary - n : pinned.boundary]) == event.token_ids:
+            start = pinned.boundary - n  # may lie inside a block, whose parent was never stored by itself
+        elif event.group in self.engine.info.state_groups:
+            return  # states left out make holes; the hashes are those of the attention's blocks anyway
+        if (
+            start is None
+            or start < 0
+            or n % len(event.hashes)
+            or tuple(ids[start : start + n]) != event.token_ids
+        ):
             return
         for number, block in enumerate(event.hashes, start=1):
             end_of[block] = start + number * (n // len(event.hashes))

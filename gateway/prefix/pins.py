@@ -33,7 +33,8 @@ class Home:
     """A pinned prompt in the cache of one data-parallel rank.
 
     n_cached:   tokens that the engine said it read from the cache, the last time it was asked
-    end_of:     block hash -> tokens up to the block's end, learnt from the engine's events
+    end_of:     block hash -> tokens up to the block's end, learnt from the engine's events; a prompt computed
+                again has the same hashes
     touched:    blocks that the rank had stored in all when the pin was last used, and when that was
     is_stale:   an event says that it may be gone
     n_prefills: how often it had to be computed (again)

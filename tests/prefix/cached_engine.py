@@ -69,6 +69,8 @@ class CachedEngine(ScriptedEngine):
         blocks = _blocks(prompt)
         usable = blocks[: (len(prompt.ids) - 1) // UNIT]
         n_hit = next((i for i, block in enumerate(usable) if block not in cache), len(usable))
+        if not sampling.read_cache:
+            n_hit = 0
         for block in reversed(blocks[:n_hit]):
             cache.move_to_end(block)
         if self.keeps:
@@ -80,15 +82,14 @@ class CachedEngine(ScriptedEngine):
         cache = self.caches[rank]
         for block in reversed(blocks[n_hit:]):
             cache[block] = None
-        first = 0 if sampling.pin is not None else n_hit  # a pin's blocks are all reported
-        if blocks[first:]:
+        if blocks[n_hit:]:
             self.emit(
                 BlocksStored(
                     rank,
                     0,
-                    tuple(blocks[first:]),
-                    tuple(prompt.ids[first * UNIT : len(blocks) * UNIT]),
-                    blocks[first - 1] if first else None,
+                    tuple(blocks[n_hit:]),
+                    tuple(prompt.ids[n_hit * UNIT : len(blocks) * UNIT]),
+                    blocks[n_hit - 1] if n_hit else None,
                     sampling.pin,
                 )
             )
