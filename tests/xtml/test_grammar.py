@@ -607,6 +607,7 @@ PATTERNS = [
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(data=st.data())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
 def test_pattern_matches_as_a_search_does(checker: Checker, pattern: str, data: st.DataObject) -> None:
     text = data.draw(st.from_regex(pattern) | st.text(alphabet='abx"\\\n\té😀0', max_size=6))
     assume(text.isascii() or "\\" not in pattern)  # Python's \\d and \\s know more than ECMA's
