@@ -18,7 +18,16 @@ from engine.kv_events import KvEventReader, Listener
 from engine.launch import Progress, describe, launch_in_thread
 from engine.profiles import Profile
 from engine.sampling import sampling_params, to_step
-from engine.types import EngineDead, EngineError, EngineInfo, EnginePrompt, EngineRejected, Sampling, Step
+from engine.types import (
+    CacheCleared,
+    EngineDead,
+    EngineError,
+    EngineInfo,
+    EnginePrompt,
+    EngineRejected,
+    Sampling,
+    Step,
+)
 
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
@@ -118,7 +127,12 @@ class Engine:
 
     async def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes; False when some are in use."""
-        return await self._llm.reset_prefix_cache()
+        done = await self._llm.reset_prefix_cache()
+        if done:
+            # The engine publishes this only with its next step, which may be long in coming.
+            for rank in range(self.info.n_data_parallel_ranks):
+                self._events.deliver(CacheCleared(rank))
+        return done
 
     async def reset_media_cache(self) -> None:
         """Forget all pictures, prepared and encoded."""

@@ -104,18 +104,19 @@ class KvEventReader:
             _, sequence, payload = await socket.recv_multipart()
             number = int.from_bytes(sequence, "big")
             if expected is not None and number != expected:
-                self._deliver(CacheEventsLost(rank))
+                self.deliver(CacheEventsLost(rank))
             expected = number + 1
             try:
                 batch = decoder.decode(payload)
             except msgspec.MsgspecError as error:
                 log.warning("cannot read a KV event batch of rank %d: %s", rank, error)
-                self._deliver(CacheEventsLost(rank))
+                self.deliver(CacheEventsLost(rank))
                 continue
             for event in to_cache_events(batch, rank):
-                self._deliver(event)
+                self.deliver(event)
 
-    def _deliver(self, event: CacheEvent) -> None:
+    def deliver(self, event: CacheEvent) -> None:
+        """Hand one event to all listeners."""
         for listener in self.listeners:
             try:
                 listener(event)

@@ -65,7 +65,6 @@ async def flood(engine: Engine, vocab: Vocab, n_blocks: int, seed: int) -> None:
         await run(engine, prompt, Sampling(max_tokens=1), f"flood-{seed}-{number}")
 
 
-@pytest.mark.slow
 async def test_the_engine_confirms_a_pin_and_its_blocks_are_learnt(pinning: Pinning) -> None:
     pin = await pinning.pin(pinning.renderer.prefixes.tenant(None, None), PIN)
     state = pinning.as_json(pin)
@@ -78,7 +77,6 @@ async def test_the_engine_confirms_a_pin_and_its_blocks_are_learnt(pinning: Pinn
                 await asyncio.sleep(0.02)
 
 
-@pytest.mark.slow
 async def test_a_pin_survives_a_flood_of_three_caches(pinning: Pinning, vocab: Vocab) -> None:
     pin = await pinning.pin(pinning.renderer.prefixes.tenant(None, None), PIN)
     for seed in range(3):
@@ -87,7 +85,6 @@ async def test_a_pin_survives_a_flood_of_three_caches(pinning: Pinning, vocab: V
             assert await cached(pinning, prompt.effort, f"after {seed} {prompt.effort}") == prompt.boundary
 
 
-@pytest.mark.slow
 async def test_without_a_pin_the_same_flood_evicts_the_prefix(pinning: Pinning, vocab: Vocab) -> None:
     assert await cached(pinning, "high", "first") == 0
     assert await cached(pinning, "high", "second") >= 0
@@ -96,7 +93,6 @@ async def test_without_a_pin_the_same_flood_evicts_the_prefix(pinning: Pinning, 
     assert await cached(pinning, "high", "after") == 0
 
 
-@pytest.mark.slow
 async def test_a_pin_is_back_after_a_reset(pinning: Pinning) -> None:
     pin = await pinning.pin(pinning.renderer.prefixes.tenant(None, None), PIN)
     engine: Any = pinning.engine
