@@ -44,9 +44,9 @@ from gateway.xtml import Vocab
 N_TURNS = 30
 MAX_TOKENS = 64
 N_TRIES = 40
-SMALL_CACHE = {"kv_cache_memory_bytes": 28 * 2**20, "max_model_len": 2048}
-PIN_WORDS = 420
-FLOOD_PARALLEL = 4
+SMALL_CACHE = {"kv_cache_memory_bytes": 16 * 2**20, "max_model_len": 1024}
+PIN_WORDS = 120
+FLOOD_PARALLEL = 2
 
 
 @dataclass
@@ -209,7 +209,8 @@ async def pins(folder: Path) -> None:
             async def flood_until(n_stored: int) -> int:
                 n_requests = 0
                 while keep_warm.n_stored[0] < n_stored:
-                    text = " ".join(source.choices(words, k=60))
+                    # Just over a block: the most blocks and states for the least to compute.
+                    text = " ".join(source.choices(words, k=8))
                     body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
                     response = await http.post("/v1/chat/completions", json={"model": "kimi-k3", **body})
                     n_requests += response.status_code in (200, 502)  # 502: one token says nothing
