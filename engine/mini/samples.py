@@ -25,13 +25,13 @@ from media.types import MediaItem
 SKILLS: dict[str, tuple[Callable[[Source], Task], float]] = {
     "echo": (chat.echo, 0.05),
     "greeting": (chat.greeting, 0.02),
-    "arithmetic": (chat.arithmetic, 0.11),
+    "arithmetic": (chat.arithmetic, 0.13),
     "fact": (memory.system_fact, 0.06),
     "remember": (memory.remember, 0.01),
     "recall": (memory.recall, 0.04),
-    "tool": (tools.single_call, 0.12),
+    "tool": (tools.single_call, 0.11),
     "parallel": (tools.parallel_calls, 0.12),
-    "result": (tools.result_answer, 0.05),
+    "result": (tools.result_answer, 0.04),
     "chain": (tools.chain, 0.03),
     "dynamic": (tools.dynamic_tool, 0.04),
     "no_call": (tools.no_call, 0.03),
@@ -47,6 +47,8 @@ EARLY_ECHO = 0.3
 
 EFFORTS = ("low", "high", "max", "none")
 _EFFORT_SHARES = (0.3, 0.22, 0.4, 0.08)
+_ARITHMETIC_EFFORT_SHARES = (0.25, 0.2, 0.3, 0.25)
+"""Without steps a result must be known at once, which takes many more examples than working it out."""
 _EARLIER_TURN = 0.12
 """Share of plain-text tasks that stand after an earlier, unrelated turn."""
 
@@ -105,7 +107,8 @@ def tasks(source: Source, n_early: int = 0) -> Iterator[tuple[Task, str]]:
         if number < n_early and source.chance(EARLY_ECHO):
             make = chat.echo
         task = make(source)
-        effort = source.random.choices(EFFORTS, _EFFORT_SHARES)[0]
+        shares_now = _ARITHMETIC_EFFORT_SHARES if task.skill == "arithmetic" else _EFFORT_SHARES
+        effort = source.random.choices(EFFORTS, shares_now)[0]
         if not task.media and "tools" not in task.body and source.chance(_EARLIER_TURN):
             task = after_earlier_turn(task, source)
         yield task, effort
