@@ -23,10 +23,10 @@ serve: setup ## run the service on the mini checkpoint (no GPU needed)
 	@$(BIN)/k3 serve $(SERVE_ARGS)
 
 test: setup $(VENV)/.dev ## run the tests (under 10 minutes on 2 cores)
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -rs -m "not slow"
 
 test-slow: setup $(VENV)/.dev ## what takes long: the patches on other vLLM releases, fuzzing, npm clients
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -rs -m slow
 
 test-all: test test-slow ## all tests
 
@@ -54,7 +54,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml | $(BIN)/python
-	@started=$$SECONDS; \
+	@trap 'exit 130' INT; started=$$SECONDS; \
 	echo "==> installing torch for CPU"; \
 	torch=$$(grep '^torch==' requirements/cpu.txt); \
 	$(PIP) install -q --no-deps "$$torch" 2>/dev/null \

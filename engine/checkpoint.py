@@ -23,7 +23,13 @@ def locate(model: str | None) -> Path:
     if model is None:
         from engine.mini.build import checkpoint_dir
 
-        return checkpoint_dir()
+        try:
+            return checkpoint_dir()
+        except OSError as error:
+            raise EngineStartError(
+                f"the mini checkpoint cannot be written ({error.strerror}: {error.filename})",
+                "Name a folder that can be written in K3_CACHE",
+            ) from None
     folder = check_model(model) or _from_hub(model)
     if missing := [name for name in NEEDED if not (folder / name).is_file()]:
         raise EngineStartError(

@@ -21,6 +21,10 @@ def exit_with_parent() -> None:
     if parent is None:
         return
 
+    # Ctrl-C in a terminal reaches the whole process group. The engine would abort what the service is still
+    # answering; in a group of its own it ends when the service, which got the signal too, tells it to.
+    os.setpgid(0, 0)
+
     def watch() -> None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)

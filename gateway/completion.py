@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 
-from engine.types import EngineClient, Sampling, TokenLogprob
+from engine.types import EngineClient, EngineError, Sampling, TokenLogprob
 from gateway.content_logprobs import ContentLogprobs
 from gateway.errors import bad_request
 from gateway.metrics import Totals
@@ -58,6 +58,12 @@ class Completions:
         self.renderer = renderer
         self.engine = engine
         self.totals = totals
+        self._running: set[str] = set()
+
+    async def end_all(self) -> None:
+        """Abort every request in the engine; their clients get an error instead of a torn connection."""
+        for request_id in list(self._running):
+            await self.engine.abort(request_id)
 
     async def prepare(self, request: ChatRequest, tenant: Tenant = EVERYBODY) -> Prepared:
         """Render the prompt and settle how to generate.
@@ -109,6 +115,7 @@ class Completions:
         n_prompt = self.renderer.n_prompt(rendered.prompt)
         with (
             self.totals.counting(n_prompt, counts, decoders),
+            self._known(request_id),
             prefixes.running(
                 rendered.tenant, rendered.written, request.prompt_cache_key, len(decoders)
             ) as run,
@@ -125,6 +132,8 @@ class Completions:
                     counts.n_cached = max(counts.n_cached, step.n_cached or 0)
                     if step.index not in open_choices:
                         continue  # cut at a stop string; the engine goes on until its siblings are done
+                    if step.finish_reason in ("abort", "error"):
+                        raise EngineError("the engine gave up the reply before it was complete")
                     decoder = decoders[step.index]
                     counts.n_completion += len(step.token_ids)
                     events = decoder.feed(step.token_ids)
@@ -147,6 +156,14 @@ class Completions:
                     yield Progress(step.index, events, logprobs, finish, decoder.stop_string)
                     if not open_choices:
                         return
+
+    @contextmanager
+    def _known(self, request_id: str) -> Iterator[None]:
+        self._running.add(request_id)
+        try:
+            yield
+        finally:
+            self._running.discard(request_id)
 
     def _on_rank(self, sampling: Sampling, run: Run) -> Sampling:
         if self.engine.info.n_data_parallel_ranks == 1:

@@ -133,6 +133,11 @@ class Service:
             self._report("engine patches: " + "; ".join(problems))
             await asyncio.sleep(_PATCH_POLL_SECONDS)
 
+    async def end_requests(self) -> None:
+        """End what is still being answered, before the server's patience at shutdown is over."""
+        if self._completions is not None:
+            await self._completions.end_all()
+
     def completions(self) -> Completions:
         """The way to the model.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -192,11 +193,11 @@ def load_settings(**flags: Any) -> Settings:
     """Settings from flags (None means not given), environment and the TOML file named by K3_CONFIG.
 
     Raises:
-        SettingsError: a value is wrong, or the file is missing.
+        SettingsError: a value is wrong, or the file is missing or no TOML.
     """
     path = os.environ.get("K3_CONFIG")
-    if path and not Path(path).is_file():
-        raise SettingsError(f"K3_CONFIG names {path}, which is not a file")
+    if path:
+        _check_file(Path(path))
     try:
         return Settings(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
@@ -206,3 +207,12 @@ def load_settings(**flags: Any) -> Settings:
             f"setting {name}: {first['msg']} (set by --{name.replace('_', '-')}, K3_{name.upper()} "
             f"or {name} in the file K3_CONFIG names)"
         ) from None
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise SettingsError(f"K3_CONFIG names {path}, which is not a file")
+    try:
+        tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"K3_CONFIG: {path} is not readable TOML ({error})") from None

@@ -117,7 +117,7 @@ def decode(
     if name == "HEIF" and not HAS_HEIF:
         raise MediaError(
             "received a HEIC picture, which this server cannot read without the extra `heic` "
-            "(pip install 'k3-gateway[heic]'); send JPEG or PNG instead"
+            "(pip install '.[heic]'); send JPEG or PNG instead"
         )
     if name == "PNG":
         _check_png(data)

@@ -78,7 +78,7 @@ def judge_vllm(installed: dict[str, str], profile: Profile) -> Finding:
     """The right build (CPU or CUDA) in a release that the profile is for."""
     needed, wants_gpu = profile.requires.vllm, profile.requires.gpus_per_node > 0
     extra = "gpu" if wants_gpu else "cpu"
-    remedy = f"In an environment of its own: pip install 'k3-gateway[{extra}]'"
+    remedy = f"In an environment of its own: pip install '.[{extra}]'"
     builds = {
         name: release
         for name, release in installed.items()

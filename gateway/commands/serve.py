@@ -7,10 +7,11 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 import uvicorn
@@ -19,6 +20,9 @@ from engine.checkpoint import locate
 from engine.errors import EngineStartError
 from gateway.commands.engine_args import EngineArgOption, parse_engine_args
 from gateway.settings import Settings, SettingsError, load_settings
+
+# How long replies may go on after the service was told to stop.
+_REPLY_SECONDS = 7
 
 
 class StartError(Exception):
@@ -91,7 +95,20 @@ def run(settings: Settings) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Stops on SIGINT and SIGTERM and then returns; uvicorn's own raises the signal once more."""
+    """Stops on SIGINT and SIGTERM and then returns; uvicorn's own raises the signal once more.
+
+    Replies may go on for `_REPLY_SECONDS`; then `end_requests` is called, before uvicorn tears connections.
+    A second SIGINT tears them at once.
+    """
+
+    end_requests: Callable[[], Coroutine[Any, Any, None]]
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        asyncio.get_running_loop().call_later(_REPLY_SECONDS, self._end_requests)
+
+    def _end_requests(self) -> None:
+        self._ending = asyncio.ensure_future(self.end_requests())
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -110,15 +127,17 @@ def _server(settings: Settings, failures: list[Exception]) -> _Server:
         failures.append(error)
         server.should_exit = True
 
-    app = build_app(build_service(settings, locate(settings.model), fail))
+    service = build_service(settings, locate(settings.model), fail)
+    app = build_app(service)
     server = _Server(
         uvicorn.Config(
             app,
             log_config=None,
             access_log=settings.log_level == "debug",
-            timeout_graceful_shutdown=10,
+            timeout_graceful_shutdown=_REPLY_SECONDS + 3,
         )
     )
+    server.end_requests = service.end_requests
     return server
 
 

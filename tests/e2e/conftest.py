@@ -37,7 +37,7 @@ class Served:
         return self.process.wait(seconds)
 
 
-def start(log: Path, *arguments: str, **environment: str) -> Served:
+def start(log: Path, *arguments: str, new_group: bool = False, **environment: str) -> Served:
     """Start `k3 serve` on a free port; returns once it listens, long before the engine is up."""
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -46,6 +46,7 @@ def start(log: Path, *arguments: str, **environment: str) -> Served:
             stderr=subprocess.STDOUT,
             cwd=ROOT,
             env={**os.environ, **environment},
+            start_new_session=new_group,
         )
     deadline = time.monotonic() + 60
     while (found := _PORT.search(log.read_text(errors="replace"))) is None:

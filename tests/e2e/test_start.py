@@ -1,17 +1,19 @@
 """Start-up and death: what is wrong is said, with what to do, and the exit status is not zero."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
-from tests.e2e.conftest import ROOT, start, stop, until_ready
+from tests.e2e.conftest import ROOT, Served, start, stop, until_ready
 
 
 def fails(*arguments: str, **environment: str) -> str:
@@ -78,6 +80,50 @@ def test_an_engine_that_dies_ends_the_process(tmp_path: Path, model_folder: Path
         assert not [child for child in children if child.is_running() and child.status() != "zombie"]
     finally:
         stop(served)
+
+
+def endless_reply(served: Served) -> AbstractContextManager[httpx.Response]:
+    body = {"model": "kimi-k3", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    body |= {"max_tokens": 30_000, "logit_bias": {"300": 100}, "temperature": 0}
+    return httpx.stream("POST", f"{served.url}/v1/chat/completions", json=body, timeout=60)
+
+
+@pytest.mark.timeout(200)
+def test_ctrl_c_ends_running_replies_with_an_error(tmp_path: Path, model_folder: Path) -> None:
+    """The signal goes to the whole process group, as a terminal sends it; no reply may look finished."""
+    served = start(tmp_path / "log", new_group=True)
+    try:
+        until_ready(served)
+        with endless_reply(served) as response:
+            lines = response.iter_lines()
+            assert next(lines).startswith("data: ")
+            os.killpg(served.process.pid, signal.SIGINT)
+            last = [line for line in lines if line][-1]
+        assert "error" in json.loads(last.removeprefix("data: "))
+        assert served.wait(40) == 0
+    finally:
+        stop(served)
+
+
+@pytest.mark.timeout(200)
+def test_a_second_ctrl_c_does_not_wait_for_replies(tmp_path: Path, model_folder: Path) -> None:
+    served = start(tmp_path / "log", new_group=True)
+    try:
+        until_ready(served)
+        children = psutil.Process(served.process.pid).children(recursive=True)
+        with endless_reply(served) as response, pytest.raises(httpx.TransportError):
+            for n_lines, _ in enumerate(response.iter_lines()):
+                if n_lines in (10, 100):
+                    os.killpg(served.process.pid, signal.SIGINT)
+        served.wait(40)
+        assert not [child for child in children if child.is_running() and child.status() != "zombie"]
+    finally:
+        stop(served)
+
+
+def test_a_settings_file_that_is_no_toml(tmp_path: Path) -> None:
+    (tmp_path / "k3.toml").write_text("port = = 5")
+    assert "k3.toml" in fails("--config", str(tmp_path / "k3.toml"))
 
 
 @pytest.mark.timeout(200)
