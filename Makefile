@@ -54,15 +54,20 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml | $(BIN)/python
-	@trap 'exit 130' INT; started=$$SECONDS; \
-	echo "==> installing torch for CPU"; \
+	@trap 'exit 130' INT; stage() { echo "==> $$1 (after $$SECONDS s)"; }; \
 	torch=$$(grep '^torch==' requirements/cpu.txt); \
-	$(PIP) install -q --no-deps "$$torch" 2>/dev/null \
-		|| $(PIP) install -q --no-deps --index-url $(TORCH_CPU_INDEX) "$$torch"; \
-	echo "==> installing $$(grep -c == requirements/cpu.txt) pinned packages (torch took $$((SECONDS - started)) s)"; \
+	stage "1/4 installing $$torch for CPU"; \
+	$(PIP) install -q --no-deps "$$torch" 2>$(VENV)/torch.log \
+		|| $(PIP) install -q --no-deps --index-url $(TORCH_CPU_INDEX) "$$torch" \
+		|| { echo "==> before that, pip said of its own indexes:" >&2; cat $(VENV)/torch.log >&2; exit 1; }; \
+	vllm=$$(grep '^vllm' requirements/cpu.txt); \
+	stage "2/4 installing $$vllm"; \
+	$(PIP) install -q --no-deps "$$vllm"; \
+	stage "3/4 installing the other $$(grep -c == requirements/cpu.txt) pinned packages"; \
 	$(PIP) install -q --no-deps -r requirements/cpu.txt; \
+	stage "4/4 installing this project"; \
 	$(PIP) install -q --no-deps --no-build-isolation -e .; \
-	echo "==> installed in $$((SECONDS - started)) s"
+	stage "installed"
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.installed
