@@ -125,13 +125,13 @@ _CARD = "the model card of nvidia/Kimi-K3-NVFP4 (validated there on 8 x B300)"
 B300X8 = _profile(
     "b300x8",
     "nvidia/Kimi-K3-NVFP4 on one node of eight B300",
-    f"{_CARD}; prefix_match_unit and mm_encoder_tp_mode: spec patches-and-engine.md 4, 5",
+    f"{_CARD}; prefix_match_unit and mm_encoder_tp_mode from vLLM 0.33's source",
 )
 
 B300X8_DSPARK = _profile(
     "b300x8-dspark",
     "as b300x8, with DSpark speculative decoding: faster single replies, no logit_bias and no min_p",
-    f"{_CARD} for the draft and its block of 7 (given there for SGLang); spec patches-and-engine.md 3",
+    f"{_CARD} for the draft and its block of 7 (given there for SGLang); the rest: vLLM 0.33's source",
     {
         "speculative_config": {
             "method": "dspark",

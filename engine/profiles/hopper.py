@@ -25,7 +25,7 @@ H200_SMOKE = Profile(
         "with config and tokenizer is enough. The cache gets 4 GiB: with 12 KDA heads of 128 in float32 "
         "and a bfloat16 latent of 576 a block is 768 tokens of two layers, 1.8 MB, so some 2,400 blocks."
     ),
-    source="bench/h200_smoke.py; spec k3.md 7.8 for sizes that GPU kernels accept",
+    source="bench/h200_smoke.py; sizes that the GPU kernels accept are from vLLM 0.33's source",
     arguments={
         "load_format": "dummy",
         "max_model_len": 32768,
