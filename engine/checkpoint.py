@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.checks import check_model
@@ -12,10 +13,11 @@ NEEDED = ("config.json", "tokenizer_config.json", "tiktoken.model")
 ALSO_READ = ("generation_config.json", "preprocessor_config.json")
 
 
-def locate(model: str | None) -> Path:
+def locate(model: str | None, progress: Callable[[str], None] = lambda _: None) -> Path:
     """The folder with the small files of `model`: a folder, a name on the Hub, or None for the mini one.
 
-    A name on the Hub downloads only those files, or takes them from the local cache.
+    A name on the Hub downloads only those files, or takes them from the local cache. The mini one is built on
+    first use, which `progress` is told.
 
     Raises:
         EngineStartError: no such folder or repository, or it is no K3 checkpoint.
@@ -24,7 +26,7 @@ def locate(model: str | None) -> Path:
         from engine.mini.build import checkpoint_dir
 
         try:
-            return checkpoint_dir()
+            return checkpoint_dir(progress)
         except OSError as error:
             raise EngineStartError(
                 f"the mini checkpoint cannot be written ({error.strerror}: {error.filename})",

@@ -18,13 +18,8 @@ def check_model(model: str) -> Path | None:
     """
     folder = Path(model).expanduser()
     if not folder.exists():
-        is_repository = model.count("/") == 1 and not model.startswith((".", "/", "~"))
-        if is_repository:
-            return None
-        raise EngineStartError(
-            f"there is no model folder {model!r}",
-            "Give the folder of a Kimi K3 checkpoint, or its name on the Hub such as nvidia/Kimi-K3-NVFP4",
-        )
+        check_repository_name(model)
+        return None
     config_file = folder / "config.json"
     try:
         config = json.loads(config_file.read_text())
@@ -42,6 +37,15 @@ def check_model(model: str) -> Path | None:
             f"{config_file} has model_type {model_type!r}, not 'kimi_k3'", "This service serves Kimi K3 only"
         )
     return folder
+
+
+def check_repository_name(model: str) -> None:
+    """Raises EngineStartError for what can be no repository name of the Hub, so must be a missing folder."""
+    if model.count("/") != 1 or model.startswith((".", "/", "~")):
+        raise EngineStartError(
+            f"there is no model folder {model!r}",
+            "Give the folder of a Kimi K3 checkpoint, or its name on the Hub such as nvidia/Kimi-K3-NVFP4",
+        )
 
 
 def check_weights(folder: Path) -> None:

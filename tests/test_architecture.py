@@ -71,6 +71,7 @@ def test_the_gateway_reaches_the_model_only_through_the_client() -> None:
         "engine.client",
         "engine.types",
         "engine.checkpoint",
+        "engine.checks",
         "engine.doctor",
         "engine.errors",
         "engine.profiles",

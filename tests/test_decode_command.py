@@ -111,3 +111,9 @@ def test_missing_file_and_text_that_is_no_json(folder: Path, tmp_path: Path) -> 
     assert (missing.exit_code, "cannot be read" in missing.output) == (1, True)
     broken = CliRunner().invoke(app, ["decode", "-", "--tokenizer", str(folder)], input="{")
     assert (broken.exit_code, "is not JSON" in broken.output) == (1, True)
+
+
+@pytest.mark.parametrize("reason", ["banana", "tool_calls", ["stop"]])
+def test_only_finish_reasons_of_the_engine(folder: Path, reason: Any) -> None:
+    result = run(folder, {"text": TEXT, "finish_reason": reason})
+    assert result.exit_code == 1 and "finish_reason" in result.stderr and not result.stdout

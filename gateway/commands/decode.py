@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
+from gateway.commands.inputs import fail, mini_checkpoint, name_of, read_json
 from gateway.xtml import (
     CallArguments,
     CallOpened,
@@ -31,6 +31,7 @@ from gateway.xtml import (
 Json = dict[str, Any]
 
 UNPARSED = "k3_unparsed"  # extension field of a message and of a delta (docs/decoding.md)
+_FINISH_REASONS = ("stop", "length")  # of the engine; `tool_calls` is what the decoder makes of "stop"
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "text": str,
     "ids": list,
@@ -50,7 +51,8 @@ def decode(
         str,
         typer.Argument(
             help="JSON object with `text` (marker spellings are markers) or `ids`, and, as wanted, "
-            "`thinking` (default true), `tools`, `tool_choice`, `finish_reason`; - is standard input."
+            "`thinking` (default true), `tools`, `tool_choice`, `finish_reason` (stop or length); - is "
+            "standard input."
         ),
     ],
     stream: Annotated[bool, typer.Option("--stream", help="Print the chunks, one a line.")] = False,
@@ -64,9 +66,9 @@ def decode(
 ) -> None:
     """Decode a completion: print the assistant message (and its finish_reason) as one JSON object."""
     try:
-        vocab = Vocab.load(tokenizer or _mini_checkpoint())
+        vocab = Vocab.load(tokenizer or mini_checkpoint())
     except VocabError as error:
-        _fail(str(error))
+        fail(str(error))
     completion = _read(file)
     reason = completion.get("finish_reason", "stop")
     ids = completion["ids"] if "ids" in completion else marked_ids(completion["text"], vocab)
@@ -147,16 +149,9 @@ def _print(value: Json) -> None:
 
 
 def _read(file: str) -> Json:
-    name = "standard input" if file == "-" else file
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        completion = json.loads(data.decode("utf-8-sig"))
-    except OSError as error:
-        _fail(f"{name}: cannot be read ({error.strerror})")
-    except (ValueError, RecursionError) as error:
-        _fail(f"{name}: is not JSON ({error})")
+    completion = read_json(file)
     for problem in _problems(completion):
-        _fail(f"{name}: {problem}")
+        fail(f"{name_of(file)}: {problem}")
     return {field: value for field, value in completion.items() if value is not None}
 
 
@@ -172,6 +167,8 @@ def _problems(completion: Any) -> Iterator[str]:
             yield f"{field}: is of the wrong type"
     if ("text" in given) == ("ids" in given):
         yield "give either `text` or `ids`"
+    if given.get("finish_reason", "stop") not in _FINISH_REASONS:
+        yield f"finish_reason: must be one of {', '.join(_FINISH_REASONS)}"
     if not all(type(i) is int for i in given.get("ids", ())):
         yield "ids: must be whole numbers"
 
@@ -181,20 +178,9 @@ def _tool_choice(choice: str | Json) -> ToolChoice:
         function = choice.get("function")
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str):
-            _fail("tool_choice: an object must have function.name")
+            fail("tool_choice: an object must have function.name")
         return ToolChoice("named", name)
     match choice:
         case "auto" | "none" | "required":
             return ToolChoice(choice)
-    _fail(f"tool_choice: must be auto, none, required or a named function; got {choice!r}")
-
-
-def _mini_checkpoint() -> Path:
-    from engine.mini.build import checkpoint_dir  # builds it on first use
-
-    return checkpoint_dir(lambda line: typer.echo(line, err=True))
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(1)
+    fail(f"tool_choice: must be auto, none, required or a named function; got {choice!r}")

@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from engine.checks import check_repository_name
+from engine.errors import EngineStartError
+from gateway.commands.inputs import fail
 
 _COLOURS = {"applied": "green", "already fixed": "cyan", "failed": "bold red"}
 
 
 def _show(model: str | None, rows: list[dict], engine_version: str, version: str) -> None:
+    """A block a patch: it fits a terminal of any width, and a pipe."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.padding import Padding
+    from rich.text import Text
 
-    table = Table(
-        title=f"vLLM {engine_version}, patch set {version}, checkpoint {model or 'unknown'}",
-        title_justify="left",
-    )
-    for column in ("patch", "state", "evidence", "what it fixes", "fixed in vLLM"):
-        table.add_column(column, overflow="fold")
+    console = Console(highlight=False)
+
+    def indented(text: str, columns: int, style: str = "") -> None:
+        console.print(Padding(Text(text, style), (0, 0, 0, columns)))
+
+    indented(f"vLLM {engine_version}, patch set {version}, checkpoint {model or 'unknown'}", 0, "italic")
     for row in rows:
-        colour = _COLOURS.get(row["state"], "dim")
-        table.add_row(
-            f"{row['patch']}\n[dim]{row['switch']}[/dim]",
-            f"[{colour}]{row['state']}[/{colour}]",
-            row["evidence"],
-            row["fixes"],
-            row["fixed_since"] or "not yet",
-        )
+        console.print()
+        title = Text.assemble(row["patch"], "  ", (row["state"], _COLOURS.get(row["state"], "dim")))
+        console.print(title.append(f"  {row['switch']}", "dim"))
+        indented(f"fixes: {row['fixes']}", 2)
+        indented(f"evidence: {row['evidence']}", 2)
+        indented(f"fixed in vLLM: {row['fixed_since'] or 'not yet'}", 2)
         for name, part in row["parts"].items():
-            table.add_row(f"  [dim]{name}[/dim]", part["state"], f"[dim]{part['evidence']}[/dim]")
-    Console().print(table)
+            indented(f"{name}: {part['state']}; {part['evidence']}", 4, "dim")
 
 
 def patches(
@@ -53,15 +57,18 @@ def patches(
     facts = None
     if model:
         try:
+            if not Path(model).is_dir():
+                check_repository_name(model)
             facts = CheckpointFacts.read(model)
+        except EngineStartError as error:
+            fail(f"k3 patches: {error}")
         except (OSError, ValueError) as error:
-            raise typer.BadParameter(f"no readable config.json: {error}", param_hint="--model") from error
+            fail(f"k3 patches: {model} has no readable config.json ({error})")
     os.environ.pop("K3_MODEL", None)
     try:
         report = apply_all(facts)
     except PatchError as error:
-        typer.echo(f"k3 patches: {error}", err=True)
-        raise typer.Exit(1) from error
+        fail(f"k3 patches: {error}")
     if as_json:
         typer.echo(json.dumps(report.rows(), indent=2, ensure_ascii=False))
     else:

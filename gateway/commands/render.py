@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
+from gateway.commands.inputs import fail, mini_checkpoint, name_of, read_json
 from gateway.media_prompts import media_prompt, picture_span
 from gateway.xtml import ConversationError, MediaPart, MediaPrompt, Prompt, Vocab, VocabError
 from gateway.xtml.encode import encode
@@ -46,7 +46,10 @@ def render(
     ids: Annotated[bool, typer.Option("--ids", help="Print the token ids too, as a JSON array.")] = False,
     assume_image: AssumedSize = None,
 ) -> None:
-    """Print the prompt of a chat request, its sections and its token counts."""
+    """Print the prompt of a chat request, its sections and its token counts.
+
+    Control tokens are printed as they are spelled; the same spelling in text gets a backslash, <\\|close|>.
+    """
     vocab, prompt = _prompt(file, tokenizer, assume_image)
     typer.echo(marked_text(prompt, vocab))
     typer.echo()
@@ -76,15 +79,17 @@ def tokens(
 
 
 def marked_text(prompt: Prompt, vocab: Vocab) -> str:
-    """The prompt with its control tokens spelled out, coloured so that typed spellings differ.
+    """The prompt with its control tokens spelled out.
 
-    A run of media pads is one pad and its number, `<|media_pad|>x391`.
+    A spelling in text, which is no control token, is broken by a backslash: `<\\|close|>`. A run of media
+    pads is one pad and its number, `<|media_pad|>x391`.
     """
+    spelling = re.compile("|".join(map(re.escape, vocab.special_ids)))
     shown: list[str] = []
     for name, group in groupby(prompt.ids, vocab.special_name):
         run = list(group)
         if name is None:
-            shown.append(vocab.decode(run))
+            shown.append(spelling.sub(lambda typed: f"{typed[0][0]}\\{typed[0][1:]}", vocab.decode(run)))
         elif run[0] == vocab.media_pad:
             shown.append(typer.style(f"{name}x{len(run)}", fg="cyan"))
         else:
@@ -111,7 +116,7 @@ def _prompt(file: str, tokenizer: Path | None, assume_image: str | None) -> tupl
     """Everything that both commands do; what goes wrong is one line on stderr and exit status 1."""
     try:
         request = _read_request(file)
-        folder = tokenizer or _mini_checkpoint()
+        folder = tokenizer or mini_checkpoint()
         vocab = Vocab.load(folder)
         conversation = from_request(request)
         config = _media_config(folder)
@@ -119,32 +124,14 @@ def _prompt(file: str, tokenizer: Path | None, assume_image: str | None) -> tupl
         media = [_media_prompt(part, config, assumed) for part in conversation.media]
         return vocab, encode(conversation, vocab, media)
     except (ConversationError, VocabError, MediaConfigError) as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(1)
+        fail(str(error))
 
 
 def _read_request(file: str) -> dict[str, Any]:
-    name = "standard input" if file == "-" else file
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        request = json.loads(data.decode("utf-8-sig"))
-    except OSError as error:
-        _fail(f"{name}: cannot be read ({error.strerror})")
-    except (ValueError, RecursionError) as error:
-        _fail(f"{name}: is not JSON ({error})")
+    request = read_json(file)
     if not isinstance(request, dict):
-        _fail(f"{name}: must hold a chat request, an object with `messages`")
+        fail(f"{name_of(file)}: must hold a chat request, an object with `messages`")
     return request
-
-
-def _mini_checkpoint() -> Path:
-    from engine.mini.build import checkpoint_dir  # builds it on first use
-
-    return checkpoint_dir(lambda line: typer.echo(line, err=True))
 
 
 def _media_config(folder: Path) -> MediaConfig:
@@ -157,7 +144,7 @@ def _assumed_size(text: str | None) -> tuple[int, int] | None:
         return None
     found = _SIZE.fullmatch(text)
     if found is None:
-        _fail(f"--assume-image must be width x height in pixels, such as 640x480; got {text!r}")
+        fail(f"--assume-image must be width x height in pixels, such as 640x480; got {text!r}")
     return int(found[1]), int(found[2])
 
 

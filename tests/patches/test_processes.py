@@ -116,13 +116,28 @@ def test_command_prints_a_json_list(quantized):
     assert all(row.keys() >= {"patch", "switch", "state", "evidence", "fixes", "fixed_since"} for row in rows)
 
 
-def test_command_names_an_unreadable_checkpoint(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "patches", "--model", str(tmp_path)],
+def shown(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "patches", *arguments],
         cwd=REPOSITORY,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=200,
     )
-    assert done.returncode == 2
-    assert "config.json" in done.stderr
+
+
+def test_command_names_an_unreadable_checkpoint(tmp_path):
+    for folder, said in ((tmp_path, "config.json"), (tmp_path / "none", "there is no model folder")):
+        done = shown("--model", str(folder))
+        assert done.returncode == 1
+        assert done.stderr.startswith("k3 patches: ") and said in done.stderr
+
+
+@pytest.mark.timeout(250)
+@pytest.mark.parametrize("columns", [50, 80])
+def test_what_the_command_shows_fits_the_terminal(quantized, columns):
+    done = shown(COLUMNS=str(columns))
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= columns
+    assert "KIMI_K3_FP8_PB_GATE_GAP" in done.stdout and "evidence: " in done.stdout

@@ -37,9 +37,9 @@ REQUEST = {"messages": [{"role": "user", "content": "hi <|close|>"}], "reasoning
 def test_render_shows_text_sections_and_counts(tokenizer: Path) -> None:
     result = run(tokenizer, "render", "-", request=REQUEST)
     assert result.exit_code == 0
-    assert (
-        '<|open|>message role="user"<|sep|>hi <|close|><|close|>message<|sep|><|end_of_msg|>' in result.stdout
-    )
+    # What was typed is told from a control token.
+    shown = '<|open|>message role="user"<|sep|>hi <\\|close|><|close|>message<|sep|><|end_of_msg|>'
+    assert shown in result.stdout
     prompt = encode(from_request(REQUEST), Vocab.load(tokenizer))
     lines = result.stdout.splitlines()
     for section in prompt.sections:
