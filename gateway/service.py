@@ -189,7 +189,8 @@ class Service:
         self.status.detail = detail
 
     def _enter(self, phase: Phase, detail: str) -> None:
-        log.info("engine %s: %s (after %.1f s)", phase, detail, time.monotonic() - self.status.since)
+        level = logging.ERROR if phase == "dead" else logging.INFO
+        log.log(level, "engine %s: %s (after %.1f s)", phase, detail, time.monotonic() - self.status.since)
         self.status = Status(phase, detail, time.monotonic())
 
 

@@ -3,10 +3,12 @@ that order."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +24,21 @@ from pydantic_settings import (
 
 MEBIBYTE = 1024 * 1024
 SECRETS_FOLDER = "/run/secrets"
+
+# K3_* variables that are no settings: of this module, of other parts, and of docker-compose.yml.
+_OTHER_VARIABLES = frozenset(
+    {
+        "K3_CONFIG",
+        "K3_SECRETS_FOLDER",
+        "K3_PATCHES",
+        "K3_CACHE",
+        "K3_LOADING_FOLDER",
+        "K3_SHARED",
+        "K3_MODELS",
+        "K3_PUBLISH",
+        "K3_API_KEYS_FILE",
+    }
+)
 
 
 class SettingsError(ValueError):
@@ -50,6 +67,11 @@ class Settings(BaseSettings):
     api_keys: Annotated[list[SecretStr], NoDecode] = Field(
         [],
         description="Bearer keys that are accepted (JSON list, or one a line); no key is asked for if empty.",
+    )
+    cors_origins: list[str] = Field(
+        [],
+        description="Origins (JSON list) whose pages may call this API from a browser, `*` for all; none if "
+        "empty.",
     )
     max_body_bytes: int = Field(
         256 * MEBIBYTE, ge=1024, description="Largest request body in bytes; beyond it 413."
@@ -202,11 +224,30 @@ def load_settings(**flags: Any) -> Settings:
         return Settings(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "settings"
+        name = str(first["loc"][0]) if first["loc"] else "settings"
+        if first["type"] == "extra_forbidden":  # only the file can hold what is no setting
+            nearest = _nearest(name, Settings.model_fields)
+            raise SettingsError(f"{path}: there is no setting {name!r}{nearest}") from None
+        flag = f"--{name.replace('_', '-')}, " if name in flags else ""
         raise SettingsError(
-            f"setting {name}: {first['msg']} (set by --{name.replace('_', '-')}, K3_{name.upper()} "
-            f"or {name} in the file K3_CONFIG names)"
+            f"setting {name}: {first['msg']} (set by {flag}K3_{name.upper()} or {name} in the file "
+            "K3_CONFIG names)"
         ) from None
+
+
+def unknown_variables() -> list[str]:
+    """A line for each `K3_*` environment variable that nothing reads, with the setting it resembles."""
+    known = _OTHER_VARIABLES | {f"K3_{name.upper()}" for name in Settings.model_fields}
+    return [
+        f"the environment variable {name} is no setting and has no effect" + _nearest(name, known)
+        for name in sorted(os.environ)
+        if name.startswith("K3_") and name not in known
+    ]
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
+    return (f"; did you mean {found[0]}?" if found else "") + " (docs/settings.md lists them)"
 
 
 def _check_file(path: Path) -> None:

@@ -12,7 +12,7 @@ from engine.doctor import gpu, host, model, software
 from engine.doctor.finding import Finding, Level, warning
 from engine.profiles import Profile
 
-__all__ = ["Finding", "Level", "examine"]
+__all__ = ["Finding", "Level", "examine", "obstacles"]
 
 Check = Callable[[], "Finding | Iterable[Finding] | None"]
 
@@ -49,6 +49,22 @@ def examine(
     with ThreadPoolExecutor(max_workers=4) as pool:
         asked = [pool.submit(_ask, name, check) for name, check in checks.items()]
         return [finding for future in asked for finding in future.result()]
+
+
+def obstacles(
+    profile: Profile, checkpoint: str | None = None, overrides: Mapping[str, Any] | None = None
+) -> list[Finding]:
+    """What keeps `profile` from starting and can be seen in a second: too few GPUs, no whole checkpoint.
+
+    Where an override sizes the engine differently, the number of GPUs is vLLM's to judge.
+    """
+    overrides = overrides or {}
+    resized = any(name.endswith("_parallel_size") for name in overrides)
+    profile = replace(profile, arguments={**profile.arguments, **overrides})
+    findings = [] if resized else _ask("gpu", lambda: gpu.check_gpus(profile.requires))
+    findings += _ask("model", lambda: model.check_checkpoint(profile, checkpoint))
+    decisive = ("gpu", "model", "model files")
+    return [finding for finding in findings if finding.level == "problem" and finding.check in decisive]
 
 
 def _ask(name: str, check: Check) -> list[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -17,9 +18,13 @@ import typer
 import uvicorn
 
 from engine.checkpoint import locate
+from engine.doctor import obstacles
 from engine.errors import EngineStartError
+from engine.profiles import get_profile
 from gateway.commands.engine_args import EngineArgOption, parse_engine_args
-from gateway.settings import Settings, SettingsError, load_settings
+from gateway.settings import Settings, SettingsError, load_settings, unknown_variables
+
+log = logging.getLogger(__name__)
 
 # How long replies may go on after the service was told to stop.
 _REPLY_SECONDS = 7
@@ -73,22 +78,23 @@ def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        StartError: the port is taken, the engine could not start, or it died later.
-        EngineStartError: there is no K3 checkpoint where `model` points.
+        StartError: the machine or the port will not do, the engine could not start, or it died later.
+        EngineStartError: there is no such profile, or no K3 checkpoint where `model` points.
     """
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    for line in unknown_variables():
+        log.warning("%s", line)
+    _check_machine(settings)
     listener = _listen(settings.host, settings.port)
     with listener:
         failures: list[Exception] = []
         server = _server(settings, failures)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        logging.getLogger(__name__).info(
-            "listening on http://%s:%d%s (the engine is starting)", shown, port, settings.root_path
-        )
+        log.info("listening on http://%s:%d%s (the engine is starting)", shown, port, settings.root_path)
         asyncio.run(server.serve(sockets=[listener]))
     if failures:
         raise StartError(str(failures[0]))
@@ -116,6 +122,17 @@ class _Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
+
+
+def _check_machine(settings: Settings) -> None:
+    """Say at once what would end the start minutes later, in vLLM's words."""
+    findings = obstacles(get_profile(settings.profile), settings.model, settings.engine_args)
+    if findings:
+        said = " ".join(f"{f.check}: {f.detail}; {f.reason}. {f.remedy}." for f in findings)
+        raise StartError(
+            f"the profile {settings.profile} cannot run here. {said} "
+            f"`k3 doctor --profile {settings.profile}` says more."
+        )
 
 
 def _server(settings: Settings, failures: list[Exception]) -> _Server:
@@ -151,8 +168,13 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        raise StartError(
-            f"cannot listen on {host}:{port}: {error.strerror}. Another server may run there; "
-            "choose another with --port (0 takes a free one)."
-        ) from None
+        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}. {_remedy(error)}") from None
     return listener
+
+
+def _remedy(error: OSError) -> str:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return "This machine has no such address; give one of its own with --host (0.0.0.0 is all of them)."
+    if error.errno == errno.EACCES:
+        return "Ports below 1024 need a privilege; choose another with --port."
+    return "Another server may run there; choose another with --port (0 takes a free one)."

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from engine.doctor import examine, gpu, host, model, software
+from engine.doctor import examine, gpu, host, model, obstacles, software
 from engine.profiles import PROFILES, Requirements
 from gateway.cli import app
 from tests.deploy.fake_nvidia import B300, H200, rows
@@ -308,3 +308,14 @@ def test_for_people_it_says_why_and_what_to_do(without_probes: None) -> None:
 def test_a_profile_that_nobody_knows() -> None:
     result = CliRunner().invoke(app, ["doctor", "--profile", "b200"])
     assert result.exit_code == 1 and "cpu-mini" in result.output
+
+
+def test_obstacles_are_what_ends_the_start(monkeypatch: pytest.MonkeyPatch, model_folder: Path) -> None:
+    profile, folder = PROFILES["b300x8"], str(model_folder)
+    monkeypatch.setattr(gpu, "list_gpus", lambda: gpu.parse_gpus(rows(H200, 4)))
+    assert [f.check for f in obstacles(profile)] == ["gpu", "model"]
+    # Whoever sizes the engine differently knows how many GPUs there are.
+    assert not obstacles(profile, folder, {"tensor_parallel_size": 4})
+    monkeypatch.setattr(gpu, "list_gpus", lambda: gpu.parse_gpus(rows(H200, 8)))
+    assert not obstacles(profile, folder)
+    assert not obstacles(PROFILES["cpu-mini"])

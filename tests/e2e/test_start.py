@@ -53,6 +53,17 @@ def test_an_unknown_engine_argument() -> None:
     assert "max_modellen" in fails("--engine-arg", "max_modellen=5")
 
 
+def test_a_profile_that_needs_gpus_where_there_are_none() -> None:
+    message = fails("--profile", "b300x8", PATH=str(Path(sys.executable).parent))
+    assert "8 GPU(s)" in message and "--model" in message and "k3 doctor --profile b300x8" in message
+
+
+def test_an_address_of_another_machine() -> None:
+    message = fails("--host", "192.0.2.1")
+    assert "no such address" in message and "--host" in message
+    assert "no such address" in fails("--host", "no-such-host.invalid")
+
+
 def test_a_taken_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         message = fails("--port", str(taken.getsockname()[1]))
@@ -76,7 +87,7 @@ def test_an_engine_that_dies_ends_the_process(tmp_path: Path, model_folder: Path
         (engine,) = [child for child in children if "EngineCore" in " ".join(child.cmdline())]
         engine.kill()
         assert served.wait(30) == 1
-        assert "died" in served.log.read_text()
+        assert " ERROR gateway.service: engine dead: the engine died" in served.log.read_text()
         assert not [child for child in children if child.is_running() and child.status() != "zombie"]
     finally:
         stop(served)
@@ -124,6 +135,11 @@ def test_a_second_ctrl_c_does_not_wait_for_replies(tmp_path: Path, model_folder:
 def test_a_settings_file_that_is_no_toml(tmp_path: Path) -> None:
     (tmp_path / "k3.toml").write_text("port = = 5")
     assert "k3.toml" in fails("--config", str(tmp_path / "k3.toml"))
+
+
+def test_a_cache_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "K3_CACHE" in fails(K3_CACHE=str(tmp_path / "file" / "cache"))
 
 
 @pytest.mark.timeout(200)
