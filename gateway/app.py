@@ -7,11 +7,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from gateway.api import chat, engine, health, media, models, prefixes, tokens
 from gateway.api.disconnect import end_tasks
 from gateway.errors import install_handlers
 from gateway.service import Service
+
+# What a browser's script may read of replies (docs/api.md).
+REPLY_HEADERS = (
+    "retry-after",
+    "k3-effort",
+    "k3-prefix",
+    "k3-history-repair",
+    "k3-stability",
+    "k3-ignored",
+    "k3-media",
+    "k3-grammar-loosened",
+)
 
 
 def build_app(service: Service) -> FastAPI:
@@ -34,6 +47,14 @@ def build_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     install_handlers(app)
+    if origins := service.settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=REPLY_HEADERS,
+        )
     for module in (chat, tokens, prefixes, media, models, engine, health):
         app.include_router(module.router)
     return app

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.profiles import PROFILES
+from gateway.app import REPLY_HEADERS
 from gateway.cli import COMMANDS
 from gateway.settings import Settings
 
@@ -38,3 +40,16 @@ def test_every_make_target_in_the_documents_exists() -> None:
 def test_links_between_documents_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
     assert not [link for link in links if not (path.parent / link).exists()]
+
+
+def test_the_documents_point_to_nothing_that_is_not_here() -> None:
+    """Also what `k3 profiles` prints: the documents of development are not in the repository."""
+    said = {str(path): path.read_text() for path in DOCUMENTS}
+    said |= {name: profile.source for name, profile in PROFILES.items()}
+    outside = re.compile(r"\bspec [a-z-]+|field report|k3\.md|contract\.md|\([A-G]\d\d?\)")
+    assert not {name: found[0] for name, text in said.items() if (found := outside.search(text))}
+
+
+def test_browsers_may_read_every_documented_reply_header() -> None:
+    text = (ROOT / "docs/api.md").read_text()
+    assert set(re.findall(r"^\| `(k3-[a-z-]+)` \|", text, re.M)) == set(REPLY_HEADERS) - {"retry-after"}

@@ -25,10 +25,20 @@ async def read_body(request: Request, limit: int) -> bytes:
     """The whole body.
 
     Raises:
-        ApiError: 413, the body is larger than `limit` bytes, by its Content-Length or while it is read.
+        ApiError: 413, the body is larger than `limit` bytes, by its Content-Length or while it is read;
+            415, it is compressed.
         ClientDisconnected: the client went away while sending.
     """
     stream = request.stream()
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        await _drain(stream)
+        raise ApiError(
+            415,
+            f"Content-Encoding {encoding[:40]!r} is not taken; send the body uncompressed",
+            param="content-encoding",
+            headers={"accept-encoding": "identity"},
+        )
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         await _drain(stream)

@@ -1,4 +1,4 @@
-"""`/health` (is the process worth keeping), `/ready` (may requests come), `/version`, `/metrics`."""
+"""What is here (`/`), is the process worth keeping (`/health`), may requests come (`/ready`); metrics."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ from gateway.service import service_of
 
 router = APIRouter(tags=["health"])
 _UNAVAILABLE: dict[int | str, dict[str, Any]] = {503: {"description": "Not (yet, or any more)"}}
+
+
+@router.get("/")
+async def index(request: Request) -> dict[str, Any]:
+    """What this is and where the rest is."""
+    prefix = request.scope.get("root_path", "")
+    paths = ("/docs", "/v1/models", "/v1/chat/completions", "/ready", "/health", "/metrics")
+    return {
+        "name": "k3-gateway",
+        "version": importlib.metadata.version("k3-gateway"),
+        "paths": [prefix + path for path in paths],
+    }
 
 
 @router.get("/health", responses=_UNAVAILABLE)

@@ -53,7 +53,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         sender = _Sender(send, self.keep_alive)
-        pump = asyncio.ensure_future(sender.pump(self.frames))
+        pump = asyncio.ensure_future(sender.pump(self.frames, self.held))
         comments = asyncio.ensure_future(sender.comment())
         gone = asyncio.ensure_future(disconnected(receive))
         try:
@@ -79,9 +79,10 @@ class _Sender:
         self.last = self.clock()
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def pump(self, frames: AsyncGenerator[bytes, None]) -> None:
+    async def pump(self, frames: AsyncGenerator[bytes, None], held: AsyncExitStack) -> None:
         async for frame in frames:
             await self.body(frame)
+        await held.aclose()  # before the client can see the end and ask for the next
         await self.body(b"", more=False)
 
     async def comment(self) -> None:

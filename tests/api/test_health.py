@@ -75,7 +75,7 @@ async def test_not_ready_while_ranks_are_patched_differently(
             await asyncio.sleep(0)
 
 
-async def test_an_engine_that_dies_is_told_to_everybody(server: Server, ids) -> None:
+async def test_an_engine_that_dies_is_told_to_everybody(server: Server, ids, caplog) -> None:
     async with server(Script(ids(f"a{END_THINK}b{END}"))) as live:
         live.engine.death.set()
         while not live.failures:
@@ -85,6 +85,7 @@ async def test_an_engine_that_dies_is_told_to_everybody(server: Server, ids) -> 
         reply = await live.chat()
     assert health.status_code == ready.status_code == reply.status_code == 503
     assert health.json()["status"] == "dead"
+    assert [r.levelname for r in caplog.records if "engine dead" in r.message] == ["ERROR"]
 
 
 async def test_behind_a_proxy_with_a_path_prefix(server: Server) -> None:
@@ -108,3 +109,13 @@ async def test_metrics_count_requests_tokens_and_repairs(server: Server, ids) ->
     assert 'k3_tokens_total{kind="cached"} 8.0' in text
     assert "k3_decoder_repairs_total{kind=" in text
     assert "k3_ready 1.0" in text and "k3_requests_running 0.0" in text
+
+
+@pytest.mark.parametrize("prefix", ["", "/k3"])
+async def test_the_root_says_what_is_here_and_where(server: Server, prefix: str) -> None:
+    async with server(Script([1]), root_path=prefix) as live:
+        root = (await live.http.get("/")).json()
+        assert root["name"] == "k3-gateway" and root["version"]
+        assert prefix + "/docs" in root["paths"]
+        for path in root["paths"]:
+            assert (await live.http.get(path)).status_code in (200, 405), path

@@ -1,5 +1,6 @@
 """Requests: what is wrong is a 400 that names the field; no field of the SDK's request is forgotten."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -281,3 +282,44 @@ async def test_unknown_paths_and_methods_have_openai_error_bodies(server: Server
         method = await live.http.get("/v1/chat/completions")
     assert (missing.status_code, method.status_code) == (404, 405)
     assert missing.json()["error"]["message"] and method.json()["error"]["message"]
+
+
+async def test_a_compressed_body_is_refused_in_plain_words(server: Server, ids: Ids) -> None:
+    body = gzip.compress(json.dumps(chat_body()).encode())
+    async with server(Script(ids(f"a{END_THINK}b{END}"))) as live:
+        refused = await live.http.post(
+            "/v1/chat/completions", content=body, headers={"content-encoding": "gzip"}
+        )
+        assert refused.status_code == 415 and "uncompressed" in refused.json()["error"]["message"]
+        assert refused.headers["accept-encoding"] == "identity"
+        plain = {"content-encoding": "identity"}
+        assert (
+            await live.http.post("/v1/chat/completions", json=chat_body(), headers=plain)
+        ).status_code == 200
+
+
+async def test_browsers_are_let_in_from_the_origins_of_the_setting(server: Server, ids: Ids) -> None:
+    script = Script(ids(f"a{END_THINK}b{END}"))
+    page = {"origin": "https://chat.example"}
+    asked = {**page, "access-control-request-method": "POST"}
+    asked["access-control-request-headers"] = "authorization,content-type"
+    async with server(script, cors_origins=["https://chat.example"], api_keys=["secret"]) as live:
+        preflight = await live.http.options("/v1/chat/completions", headers=asked)
+        assert preflight.status_code == 200
+        assert "authorization" in preflight.headers["access-control-allow-headers"]
+        for stream in (False, True):
+            reply = await live.http.post(
+                "/v1/chat/completions",
+                json=chat_body(stream=stream),
+                headers={**page, "authorization": "Bearer secret"},
+            )
+            assert reply.status_code == 200
+            assert reply.headers["access-control-allow-origin"] == "https://chat.example"
+            assert "k3-prefix" in reply.headers["access-control-expose-headers"]
+        other = await live.http.options(
+            "/v1/chat/completions", headers={**asked, "origin": "https://b.example"}
+        )
+        assert other.status_code == 400
+    async with server(script) as live:
+        reply = await live.http.post("/v1/chat/completions", json=chat_body(), headers=page)
+        assert "access-control-allow-origin" not in reply.headers
