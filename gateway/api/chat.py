@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 @router.post(
     "/v1/chat/completions",
     openapi_extra=body_of(ChatRequest),
-    responses=error_responses(400, 401, 404, 413, 429, 502, 503),
+    responses=error_responses(400, 401, 404, 413, 415, 429, 502, 503),
     summary="Answer a conversation",
 )
 async def chat_completions(request: Request) -> Response:

@@ -35,7 +35,7 @@ _MULTIPART = "multipart/form-data"
     "/v1/media/preview",
     response_model=MediaPreview,
     openapi_extra=bodies_of({"application/json": PreviewRequest, _MULTIPART: PreviewUpload}),
-    responses=error_responses(400, 401, 413, 429, 503),
+    responses=error_responses(400, 401, 413, 415, 429, 503),
     summary="Show what the model sees of a picture or clip",
 )
 async def preview(request: Request) -> Any:

@@ -14,6 +14,7 @@ _WHAT = {
     403: "Not the caller's to change",
     404: "No such model",
     413: "The body is too large",
+    415: "The body is compressed",
     429: "Too many requests in progress",
     502: "The model's reply cannot be used",
     503: "The engine is not up",

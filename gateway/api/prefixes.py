@@ -27,7 +27,7 @@ router = APIRouter(tags=["prefixes"])
     status_code=201,
     response_model=Pinned,
     openapi_extra=body_of(PinRequest),
-    responses=error_responses(400, 401, 403, 413, 503),
+    responses=error_responses(400, 401, 403, 413, 415, 503),
 )
 async def pin_prefix(request: Request) -> Any:
     """Render, prefill and keep a prefix; answers when every rank was asked whether it has it."""
@@ -85,7 +85,7 @@ async def delete_prefix(request: Request, name: str, user: str | None = None) ->
     "/v1/prefixes/explain",
     response_model=Explained,
     openapi_extra=body_of(ChatRequest),
-    responses=error_responses(400, 401, 404, 413, 503),
+    responses=error_responses(400, 401, 404, 413, 415, 503),
 )
 async def explain_prefix(request: Request, probe: bool = False) -> Any:
     """What would become of a chat request's prompt. `?probe=true` asks the engine, which computes it."""

@@ -20,7 +20,7 @@ router = APIRouter(tags=["tokens"])
     "/v1/tokenizers/estimate-token-count",
     response_model=TokenCount,
     openapi_extra=body_of(ChatRequest),
-    responses=error_responses(400, 401, 404, 413),
+    responses=error_responses(400, 401, 404, 413, 415),
 )
 async def estimate_token_count(request: Request) -> Any:
     """Render the request as `/v1/chat/completions` would and count; needs no engine."""
