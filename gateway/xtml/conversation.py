@@ -61,10 +61,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """`mode` auto, none, required; `named` carries the tool's name."""
+    """`mode` auto, none, required; `named` carries the tool's name. `allowed`: only these may be called."""
 
     mode: Literal["auto", "none", "required", "named"] = "auto"
     name: str | None = None
+    allowed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

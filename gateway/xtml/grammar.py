@@ -41,9 +41,9 @@ def structural_tag(
 ) -> Grammar | None:
     """The grammar of the next message, None where the request forces nothing.
 
-    Something is forced by `tool_choice` required or named, a tool with `strict: true`, `parallel_tool_calls`
-    false beside tools, and a JSON `response_format`. Where there is a grammar, calls are of declared tools
-    and their arguments follow the schemas, save those of a tool with `strict: false`.
+    Something is forced by `tool_choice` required, named, or among some tools, a tool with `strict: true`,
+    `parallel_tool_calls` false beside tools, and a JSON `response_format`. Where there is a grammar, calls
+    are of declared tools and their arguments follow the schemas, save those of a tool with `strict: false`.
 
     Raises ConversationError (param `tool_choice`) if a call is forced and no such tool is declared.
     """
@@ -52,10 +52,13 @@ def structural_tag(
     forced = choice.mode in ("required", "named")
     as_json = conversation.response_format.type != "text"
     strict = any(tool["function"].get("strict") is True for _, tool in declared)
-    if not (forced or as_json or strict or (declared and not parallel_tool_calls)):
+    some = choice.allowed is not None
+    if not (forced or as_json or strict or some or (declared and not parallel_tool_calls)):
         return None
     if choice.mode == "named":
         declared = [(path, tool) for path, tool in declared if tool["function"].get("name") == choice.name]
+    if choice.allowed is not None:
+        declared = [(path, tool) for path, tool in declared if tool["function"].get("name") in choice.allowed]
     if forced and not declared:
         wanted = f"the tool {choice.name!r}" if choice.mode == "named" else "a tool"
         raise ConversationError(f"a call is forced, but {wanted} is not declared", "tool_choice")

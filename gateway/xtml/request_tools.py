@@ -36,7 +36,7 @@ def read_tools(value: Any, param: str, names: dict[str, str]) -> tuple[dict[str,
 
 
 def read_tool_choice(value: Any, names: Mapping[str, str]) -> ToolChoice:
-    """`auto`, `none`, `required`, or a declared function by name. Raises ConversationError."""
+    """`auto`, `none`, `required`, a function by name, or some functions. Raises ConversationError."""
     if value is None:
         return ToolChoice()
     if value in ("auto", "none"):
@@ -45,23 +45,42 @@ def read_tool_choice(value: Any, names: Mapping[str, str]) -> ToolChoice:
         if not names:
             raise ConversationError("tool_choice required needs at least one tool in `tools`.", "tool_choice")
         return ToolChoice("required")
-    if isinstance(value, Mapping) and value.get("type") == "function":
-        function = value.get("function", value)
-        name = function.get("name") if isinstance(function, Mapping) else None
-        if not isinstance(name, str) or not name:
-            raise ConversationError(
-                "tool_choice.function.name must name a declared tool.", "tool_choice.function.name"
-            )
-        if name not in names:
-            raise ConversationError(
-                f"tool_choice names {name[:MAX_NAME_CHARS]!r}, which no tool of the request has.",
-                "tool_choice.function.name",
-            )
-        return ToolChoice("named", name)
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    if kind == "function":
+        return ToolChoice("named", _declared_name(value, "tool_choice", names))
+    if kind == "allowed_tools":
+        return _allowed_tools(value, names)
     raise ConversationError(
-        'tool_choice must be auto, none, required, or {"type": "function", "function": {"name": …}}.',
+        'tool_choice must be auto, none, required, {"type": "function", "function": {"name": …}}, or '
+        '{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}.',
         "tool_choice",
     )
+
+
+def _allowed_tools(value: Mapping[str, Any], names: Mapping[str, str]) -> ToolChoice:
+    """A choice among some of the declared tools, which all stay in the prompt. Raises ConversationError."""
+    param, given = "tool_choice.allowed_tools", value.get("allowed_tools", value)
+    if not isinstance(given, Mapping) or given.get("mode") not in ("auto", "required"):
+        raise ConversationError(f"{param}.mode must be auto or required.", f"{param}.mode")
+    tools = given.get("tools")
+    if not isinstance(tools, list) or not tools:
+        raise ConversationError(f"{param}.tools must name at least one tool.", f"{param}.tools")
+    allowed = (_declared_name(tool, f"{param}.tools[{index}]", names) for index, tool in enumerate(tools))
+    return ToolChoice(given["mode"], allowed=frozenset(allowed))
+
+
+def _declared_name(value: Any, param: str, names: Mapping[str, str]) -> str:
+    """The name in `{"function": {"name": …}}` or `{"name": …}`. Raises ConversationError."""
+    function = value.get("function", value) if isinstance(value, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    param += ".function.name"
+    if not isinstance(name, str) or not name:
+        raise ConversationError(f"{param} must name a declared tool.", param)
+    if name not in names:
+        raise ConversationError(
+            f"{param} is {name[:MAX_NAME_CHARS]!r}, which no tool of the request has.", param
+        )
+    return name
 
 
 def _check_tool(tool: Any, param: str) -> str:

@@ -150,6 +150,17 @@ def test_named_wants_that_tool(checker: Checker) -> None:
     assert not checker.accepts(grammar, reply(vocab))
 
 
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_of_allowed_tools_only_those_can_be_called(checker: Checker, mode: str) -> None:
+    vocab = checker.vocab
+    some = {"mode": mode, "tools": [{"type": "function", "function": {"name": "clock"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": some}
+    grammar = tag_of(vocab, tools=[WEATHER, CLOCK], tool_choice=choice)
+    assert checker.accepts(grammar, reply(vocab, ("clock", {})))
+    assert not checker.accepts(grammar, reply(vocab, ("get_weather", {"city": "Bern"})))
+    assert checker.accepts(grammar, reply(vocab, content="noon")) == (mode == "auto")
+
+
 def test_forced_call_of_no_tool_is_an_error(small_vocab: Vocab) -> None:
     conversation = request(tools=[WEATHER], tool_choice="required")
     with pytest.raises(ConversationError) as caught:

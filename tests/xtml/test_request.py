@@ -1,6 +1,7 @@
 """OpenAI requests become conversations; what K3 cannot say is refused by the name of the field."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -317,6 +318,18 @@ def test_a_declared_tool_can_be_chosen_by_name(named: dict[str, Any]) -> None:
     assert found.tool_choice == ToolChoice("named", "f")
 
 
+@pytest.mark.parametrize("mode", ["auto", "required"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_some_of_the_declared_tools_can_be_allowed(mode: str, nested: bool) -> None:
+    some = {"mode": mode, "tools": [{"type": "function", "function": {"name": "f"}}]}
+    choice = {"type": "allowed_tools", **({"allowed_tools": some} if nested else some)}
+    body = {"messages": [USER], "tools": [tool("f"), tool("g")]}
+    found = from_request({**body, "tool_choice": choice})
+    assert (found.tool_choice.mode, found.tool_choice.allowed) == (mode, {"f"})
+    # All tools stay declared: only what is said of the choice itself differs from a plain one.
+    assert replace(found, tool_choice=ToolChoice()) == from_request(body)
+
+
 @pytest.mark.parametrize(
     ("value", "param"),
     [
@@ -324,7 +337,21 @@ def test_a_declared_tool_can_be_chosen_by_name(named: dict[str, Any]) -> None:
         ("", "tool_choice"),
         (3, "tool_choice"),
         ({}, "tool_choice"),
-        ({"type": "allowed_tools"}, "tool_choice"),
+        ({"type": "allowed_tools"}, "tool_choice.allowed_tools.mode"),
+        ({"type": "allowed_tools", "allowed_tools": 3}, "tool_choice.allowed_tools.mode"),
+        (
+            {"type": "allowed_tools", "mode": "none", "tools": [{"name": "f"}]},
+            "tool_choice.allowed_tools.mode",
+        ),
+        ({"type": "allowed_tools", "mode": "auto", "tools": []}, "tool_choice.allowed_tools.tools"),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "f"}, {"name": "g"}]},
+            "tool_choice.allowed_tools.tools[1].function.name",
+        ),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [3]},
+            "tool_choice.allowed_tools.tools[0].function.name",
+        ),
         ({"type": "function"}, "tool_choice.function.name"),
         ({"type": "function", "function": {"name": ["f"]}}, "tool_choice.function.name"),
         ({"type": "function", "function": {"name": "g"}}, "tool_choice.function.name"),
