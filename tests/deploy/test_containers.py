@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -133,10 +134,12 @@ def test_the_cpu_service_as_plain_processes(tmp_path: Path, model_folder: Path, 
             ["k3", *settings["command"]], env=environment, cwd=elsewhere, stdout=out, stderr=out
         )
     try:
+        assert not healthy()  # it starts yet
         deadline = time.monotonic() + 180
-        while not healthy():
+        while not ready(free_port):
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.5)
+        assert healthy()
         assert refused_without_key(free_port)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -145,9 +148,14 @@ def test_the_cpu_service_as_plain_processes(tmp_path: Path, model_folder: Path, 
     assert "engine arguments" in log.read_text() and "loading weights: " in log.read_text()
 
 
-def refused_without_key(port: int) -> bool:
-    import httpx
+def ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200
+    except httpx.TransportError:  # it does not listen yet
+        return False
 
+
+def refused_without_key(port: int) -> bool:
     url = f"http://127.0.0.1:{port}/v1/models"
     without = httpx.get(url).status_code
     with_key = httpx.get(url, headers={"authorization": "Bearer sk-two"}).status_code

@@ -42,35 +42,54 @@ def test_the_slowest_process_counts(tmp_path: Path) -> None:
     assert slowest(tmp_path) == Loading(300, SHARDS, 5.0)
 
 
-# In a process of its own, since the loader stays wrapped; `get_all_weights` is vLLM's own.
+# In a fork a format, since the loader stays wrapped; `get_all_weights` is vLLM's own.
 LOAD = """
-import os, sys
+import multiprocessing, os, sys
+from pathlib import Path
 from types import SimpleNamespace
 from vllm.config.load import LoadConfig
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
-from engine.loading import count_loaded_bytes
-count_loaded_bytes(); count_loaded_bytes()
-loader = DefaultModelLoader(LoadConfig(load_format=sys.argv[2], use_tqdm_on_load=False))
-model = SimpleNamespace(model=sys.argv[1], revision=None)
-n_bytes = sum(t.numel() * t.element_size() for _, t in loader.get_all_weights(model, SimpleNamespace()))
-print("read", n_bytes)
+from engine.loading import FOLDER_VARIABLE, count_loaded_bytes
+
+def load(folder):
+    folder.mkdir()
+    os.environ[FOLDER_VARIABLE] = str(folder)
+    count_loaded_bytes(); count_loaded_bytes()
+    loader = DefaultModelLoader(LoadConfig(load_format=folder.name, use_tqdm_on_load=False))
+    model = SimpleNamespace(model=sys.argv[1], revision=None)
+    n_bytes = sum(t.numel() * t.element_size() for _, t in loader.get_all_weights(model, SimpleNamespace()))
+    (folder / "read").write_text(str(n_bytes))
+
+for load_format in sys.argv[3:]:
+    process = multiprocessing.get_context("fork").Process(target=load, args=(Path(sys.argv[2], load_format),))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
 """
+LOAD_FORMATS = ("auto", "safetensors")
 
 
-@pytest.mark.parametrize("load_format", ["auto", "safetensors"])
-def test_every_byte_of_a_real_checkpoint_is_counted(
-    tmp_path: Path, model_folder: Path, load_format: str
-) -> None:
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
+    """A folder a load format: the count, and in `read` the bytes that came out of vLLM's iterator."""
+    folder = tmp_path_factory.mktemp("loaded")
     done = subprocess.run(
-        [sys.executable, "-c", LOAD, str(model_folder), load_format],
-        env={**os.environ, FOLDER_VARIABLE: str(tmp_path), "VLLM_LOGGING_LEVEL": "ERROR"},
+        [sys.executable, "-c", LOAD, str(model_folder), str(folder), *LOAD_FORMATS],
+        env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    n_read = int(done.stdout.split("read ")[1])
-    count = slowest(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize("load_format", LOAD_FORMATS)
+def test_every_byte_of_a_real_checkpoint_is_counted(
+    loaded: Path, model_folder: Path, load_format: str
+) -> None:
+    n_read = int((loaded / load_format / "read").read_text())
+    count = slowest(loaded / load_format)
     assert count is not None and count.finished and count.n_bytes == n_read
     assert count.shard_sizes == tuple(p.stat().st_size for p in sorted(model_folder.glob("*.safetensors")))
     assert 0 <= count.total - n_read < 200_000  # headers

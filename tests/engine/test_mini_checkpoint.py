@@ -89,9 +89,16 @@ def test_checkpoint_is_built_once(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [first]
 
 
+@pytest.mark.slow
 def test_ranks_file_is_what_the_corpus_yields(tmp_path):
     write_ranks(learn(corpus(), MiniConfig().n_ranks), tmp_path / "ranks")
     assert (tmp_path / "ranks").read_bytes() == RANKS_FILE.read_bytes()
+
+
+def test_the_first_ranks_are_what_the_corpus_yields():
+    """Merges are learnt one after the other, so fewer of them are the same ones."""
+    n = MiniConfig().n_ranks // 5
+    assert learn(corpus(), n) == list(read_ranks())[:n]
 
 
 def test_no_rank_joins_a_word_with_its_surroundings():

@@ -157,22 +157,6 @@ def test_facts_of_a_legacy_uniform_checkpoint(tmp_path):
     assert not facts.has_vision
 
 
-def test_unquantised_k3_needs_no_patch_and_imports_no_quantisation(monkeypatch, tmp_path):
-    import subprocess
-    import sys
-
-    (tmp_path / "config.json").write_text(json.dumps({"vision_config": {"a": 1}}))
-    code = (
-        "import sys; from patches import apply_all; report = apply_all();"
-        "print(sorted({o.state for o in report.outcomes}));"
-        "print('vllm.model_executor.layers.quantization.modelopt' in sys.modules)"
-    )
-    monkeypatch.setenv("K3_MODEL", str(tmp_path))
-    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "CRITICAL")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines()[-2:] == ["['not applicable', 'off']", "False"], done.stderr
-
-
 def test_compile_cache_key_changes_with_a_switch(monkeypatch):
     monkeypatch.delenv("KIMI_K3_VISION_DTYPE", raising=False)
     before = patches.cache_key()

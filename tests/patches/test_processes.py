@@ -8,8 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from gateway.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUANTIZED = {
@@ -62,8 +66,15 @@ def test_spawned_engine_process_is_patched(quantized):
     assert marks == ["KIMI_K3_FP8_PB_GATE_GAP"]
 
 
+# The error leaves vLLM's loader, so it ends the process unless somebody catches it, as here.
 SHIMMED = """
+import os
 from vllm.plugins import load_general_plugins
+try:
+    load_general_plugins()
+except Exception as error:
+    print("STOPPED BY", error)
+del os.environ["KIMI_K3_FP8_PB"]
 load_general_plugins()
 load_general_plugins()
 """
@@ -79,10 +90,12 @@ def with_shim(code: str, *paths: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(250)
-def test_shim_applies_and_prints_one_line_a_patch(quantized):
+def test_shim_stops_at_a_wrong_switch_and_else_applies_and_prints_one_line_a_patch(quantized, monkeypatch):
+    monkeypatch.setenv("KIMI_K3_FP8_PB", "maybe")
     done = with_shim(SHIMMED)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("Kimi-K3 runtime patch: ")]
     assert done.returncode == 0, done.stderr
+    assert "STOPPED BY KIMI_K3_FP8_PB='maybe': must be auto, 1 or 0" in done.stdout
+    lines = [line for line in done.stderr.splitlines() if line.startswith("Kimi-K3 runtime patch: ")]
     assert len(lines) == 7
     assert any("KIMI_K3_FP8_PB_GATE_GAP applied: " in line for line in lines)
 
@@ -93,51 +106,67 @@ def test_shim_does_nothing_without_vllm_and_runs_the_sitecustomize_it_hides(tmp_
     assert done.stdout.splitlines() == ["the container sets itself up", "False"]
 
 
-@pytest.mark.timeout(250)
-def test_shim_stops_a_process_whose_switch_is_wrong(quantized, monkeypatch):
-    monkeypatch.setenv("KIMI_K3_FP8_PB", "maybe")
-    done = with_shim(SHIMMED)
-    assert done.returncode != 0
-    assert "KIMI_K3_FP8_PB='maybe': must be auto, 1 or 0" in done.stderr
+# In a process of its own, which is patched afterwards.
+COMMAND = """
+import json, sys
+from typer.testing import CliRunner
+from gateway.cli import app
+
+def k3_patches(model, *arguments, columns=80):
+    environment = {"K3_MODEL": model, "COLUMNS": str(columns)}
+    result = CliRunner().invoke(app, ["patches", *arguments], env=environment)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+unquantized, quantized = sys.argv[1:]
+told = {"unquantized": json.loads(k3_patches(unquantized, "--json"))}
+told["imported"] = sorted(sys.modules)
+told["quantized"] = json.loads(k3_patches(quantized, "--json"))
+told["text"] = {columns: k3_patches(quantized, columns=columns) for columns in (50, 80)}
+print(json.dumps(told))
+"""
 
 
-@pytest.mark.timeout(250)
-def test_command_prints_a_json_list(quantized):
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `k3 patches` prints for an unquantised and a mixed-precision checkpoint."""
+    folders = []
+    for config in ({"vision_config": {"vt_hidden_size": 32}}, QUANTIZED):
+        folders.append(tmp_path_factory.mktemp("model"))
+        (folders[-1] / "config.json").write_text(json.dumps(config))
     done = subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "patches", "--json"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=200,
+        [sys.executable, "-c", COMMAND, *folders], cwd=REPOSITORY, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.timeout(250)
+def test_unquantised_k3_needs_no_patch_and_imports_no_quantisation(told):
+    assert {row["state"] for row in told["unquantized"]} == {"not applicable", "off"}
+    assert "vllm.model_executor.layers.quantization.modelopt" not in told["imported"]
+
+
+@pytest.mark.timeout(250)
+def test_command_prints_a_json_list(told):
+    rows = told["quantized"]
     assert len(rows) == 7
     assert all(row.keys() >= {"patch", "switch", "state", "evidence", "fixes", "fixed_since"} for row in rows)
 
 
-def shown(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "patches", *arguments],
-        cwd=REPOSITORY,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-
-
-def test_command_names_an_unreadable_checkpoint(tmp_path):
-    for folder, said in ((tmp_path, "config.json"), (tmp_path / "none", "there is no model folder")):
-        done = shown("--model", str(folder))
-        assert done.returncode == 1
-        assert done.stderr.startswith("k3 patches: ") and said in done.stderr
-
-
 @pytest.mark.timeout(250)
 @pytest.mark.parametrize("columns", [50, 80])
-def test_what_the_command_shows_fits_the_terminal(quantized, columns):
-    done = shown(COLUMNS=str(columns))
-    assert done.returncode == 0, done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= columns
-    assert "KIMI_K3_FP8_PB_GATE_GAP" in done.stdout and "evidence: " in done.stdout
+def test_what_the_command_shows_fits_the_terminal(told, columns):
+    text = told["text"][str(columns)]
+    assert max(map(len, text.splitlines())) <= columns
+    assert "KIMI_K3_FP8_PB_GATE_GAP" in text and "evidence: " in text
+
+
+def test_command_names_an_unreadable_checkpoint(tmp_path, monkeypatch):
+    # The command sets them where they are not.
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+    monkeypatch.setenv("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    for folder, said in ((tmp_path, "config.json"), (tmp_path / "none", "there is no model folder")):
+        result = CliRunner().invoke(app, ["patches", "--model", str(folder)])
+        assert result.exit_code == 1
+        assert result.stderr.startswith("k3 patches: ") and said in result.stderr

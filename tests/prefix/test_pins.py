@@ -74,7 +74,7 @@ async def test_a_pin_is_prefilled_and_verified_and_requests_hit_it(serve: Any) -
 
 async def test_the_prompt_of_a_pin_leaves_its_state_at_the_wanted_boundary(serve: Any) -> None:
     async with serve() as live:
-        for n in range(40):  # every position of the prefix's end within a unit
+        for n in range(UNIT + 1):  # every position of the prefix's end within a unit
             body = {"name": "p", "system": TEXT + " a" * n}
             pin = (await live.http.post("/v1/prefixes", json=body)).json()
             prompt, _ = live.engine.pin_requests()[-1]

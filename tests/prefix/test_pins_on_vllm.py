@@ -10,7 +10,6 @@ from typing import Any
 import pytest_asyncio
 
 from engine.client import Engine
-from engine.profiles import get_profile
 from engine.types import EnginePrompt, Sampling
 from gateway.assembly import media_library
 from gateway.prefix.pinning import Pinning
@@ -20,30 +19,23 @@ from gateway.schema.prefixes import PinRequest
 from gateway.settings import Settings
 from gateway.xtml import Vocab
 from tests.engine.prompts import random_ids, run
+from tests.prefix.conftest import FINE_UNIT
 
-SMALL = {"kv_cache_memory_bytes": 40 << 20, "max_model_len": 4096, "prefix_match_unit": 32}
 SYSTEM = "You are a careful engineer who answers in one short sentence. " * 12
 PIN = PinRequest(name="coder", system=SYSTEM, efforts=["max", "low"])
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def small_engine(model_folder: Path) -> AsyncIterator[Engine]:
-    running = await Engine.start(get_profile("cpu-mini"), model_folder, SMALL)
-    yield running
-    await running.shutdown()
-
-
 @pytest_asyncio.fixture(loop_scope="session")
-async def pinning(small_engine: Engine, model_folder: Path, vocab: Vocab) -> AsyncIterator[Pinning]:
+async def pinning(fine_engine: Engine, model_folder: Path, vocab: Vocab) -> AsyncIterator[Pinning]:
     settings = Settings(pin_budget_tokens=2000, pin_check_seconds=3600)
     renderer = Renderer(settings, vocab, media_library(settings, model_folder))
-    renderer.prefixes.attach(small_engine.info)
-    pinning = Pinning(renderer, small_engine)
+    renderer.prefixes.attach(fine_engine.info)
+    pinning = Pinning(renderer, fine_engine)
     task = asyncio.create_task(pinning.run())
     yield pinning
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    small_engine._events.listeners.clear()
+    fine_engine._events.listeners.clear()
     await renderer.media.aclose()
 
 
@@ -70,7 +62,7 @@ async def test_the_engine_confirms_a_pin_and_its_blocks_are_learnt(pinning: Pinn
     state = pinning.as_json(pin)
     assert all(rank["warm"] for effort in state["efforts"] for rank in effort["ranks"])
     for prompt in pin.prompts:
-        assert prompt.boundary % 32 == 0 and prompt.boundary > 128
+        assert prompt.boundary % FINE_UNIT == 0 and prompt.boundary > 128
         assert await cached(pinning, prompt.effort, f"one {prompt.effort}") == prompt.boundary
         async with asyncio.timeout(10):
             while prompt.boundary not in prompt.homes[0].end_of.values():
