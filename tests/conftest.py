@@ -21,6 +21,9 @@ def model_folder() -> Path:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def engine(model_folder: Path) -> AsyncIterator[Engine]:
     """vLLM serving the mini K3 in float32, as the `cpu-mini` profile has it."""
-    running = await Engine.start(get_profile("cpu-mini"), model_folder)
+    with pytest.MonkeyPatch.context() as environment:
+        # Set by the start for vLLM's processes; programs that later tests start must not inherit it.
+        environment.setenv("K3_MODEL", str(model_folder))
+        running = await Engine.start(get_profile("cpu-mini"), model_folder)
     yield running
     await running.shutdown()
