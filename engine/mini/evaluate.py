@@ -14,7 +14,7 @@ import argparse
 import json
 import re
 import urllib.request
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +25,9 @@ from openai import OpenAI, OpenAIError
 from engine.mini.files import with_media
 from engine.mini.samples import EFFORTS, SKILLS
 from engine.mini.skills.base import Source, Task
+
+_WELL_FORMED = ("undeclared_tool", "call_not_allowed", "missing_argument", "type_mismatch")
+"""Repairs of completions whose form is right."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +67,11 @@ class Service:
         problem = "" if ended else f"finish_reason {choice.finish_reason}"
         return Answer(reasoning, choice.message.content or "", calls, problem)
 
-    def repairs(self) -> float | None:
-        """All repairs of malformed completions that the service has counted; None if it does not say."""
-        try:
-            with urllib.request.urlopen(self.url.removesuffix("/v1") + "/metrics", timeout=10) as reply:
-                lines = reply.read().decode().splitlines()
-        except OSError:
-            return None
-        found = [line for line in lines if re.match(r"\w*repairs?(_total)?(\{| )", line)]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in found) if found else None
+    def repairs(self) -> Counter[str]:
+        """The repairs of deviating completions that the service has counted, by kind (docs/decoding.md)."""
+        with urllib.request.urlopen(self.url.removesuffix("/v1") + "/metrics", timeout=10) as reply:
+            found = re.findall(r'k3_decoder_repairs_total{kind="(\w+)"} (\S+)', reply.read().decode())
+        return Counter({kind: int(float(count)) for kind, count in found})
 
 
 def is_right(task: Task, answer: Answer) -> bool:
@@ -154,9 +153,11 @@ def main() -> None:
     _print_score("reasoning low < high < max", rising)
     n_cases = sum(map(len, cases.values()))
     _print_row("did not end by themselves", f"{len(problems)}/{n_cases} {sorted(set(problems))[:3]}")
-    after = service.repairs()
-    said = "the service does not say" if after is None else f"{after - (before or 0):.0f}"
-    _print_row("repairs of malformed completions", said)
+    repairs = service.repairs() - before
+    malformed = {kind: n for kind, n in repairs.items() if kind not in _WELL_FORMED}
+    _print_row("repairs of malformed completions", f"{sum(malformed.values())} {malformed or ''}")
+    unfit = {kind: n for kind, n in repairs.items() if kind in _WELL_FORMED}
+    _print_row("calls that do not fit their tools", f"{sum(unfit.values())} {unfit or ''}")
 
 
 def _cases(skill: str, n: int) -> list[tuple[Task, str]]:
