@@ -13,7 +13,6 @@ from fractions import Fraction
 
 import av
 import numpy as np
-from av.codec.context import CodecContext
 from av.container import InputContainer
 from av.packet import Packet
 from av.sidedata.sidedata import SideData
@@ -23,12 +22,11 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from PIL import Image
 
+from media.alpha import AlphaDecoder, DamagedAlphaError, is_coded_apart, to_mask
+
 # More threads hold more raw frames: each adds a few, 3 MB apiece at 1080p.
 _MAX_THREADS = 4
 _MAX_STRETCH = 8
-
-# These decoders read the alpha plane that WebM keeps beside the picture; libav's own leave it out.
-_ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 
 # (a, b, c, d) of the display matrix, which takes (x, y) to (a*x + c*y, b*x + d*y), y downwards.
 _TURNS: dict[tuple[int, int, int, int], Image.Transpose] = {
@@ -49,11 +47,19 @@ _SWAPS_SIDES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Decoded:
+    """A frame; `alpha` where its alpha plane comes in a frame of its own, of the same size (media.alpha)."""
+
+    frame: VideoFrame
+    alpha: VideoFrame | None
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """A sampled frame: its place among the sampled, what is shown then, and whether it came out damaged."""
 
     place: int
-    frame: VideoFrame
+    shown: Decoded
     is_damaged: bool
 
 
@@ -69,26 +75,36 @@ def wanted_frames(
     frames, and in H.264 those that no frame refers to (nal_ref_idc 0).
     """
     place = 0
-    before: VideoFrame | None = None
-    for frame in _decoded(container, stream, frozenset(wanted_pts)):
-        if frame.pts is None:
+    before: Decoded | None = None
+    for decoded in _decoded(container, stream, frozenset(wanted_pts)):
+        pts = decoded.frame.pts
+        if pts is None:
             continue
-        while place < len(wanted_pts) and wanted_pts[place] < frame.pts:
-            yield Wanted(place, before or frame, is_damaged=True)
+        while place < len(wanted_pts) and wanted_pts[place] < pts:
+            yield Wanted(place, before or decoded, is_damaged=True)
             place += 1
-        if place < len(wanted_pts) and wanted_pts[place] == frame.pts:
-            yield Wanted(place, frame, is_damaged=frame.is_corrupt)
+        if place < len(wanted_pts) and wanted_pts[place] == pts:
+            yield Wanted(place, decoded, is_damaged=decoded.frame.is_corrupt)
             place += 1
         if place == len(wanted_pts):
             return
-        before = frame
+        before = decoded
     if before is not None:
         for rest in range(place, len(wanted_pts)):
             yield Wanted(rest, before, is_damaged=True)
 
 
-def _decoded(container: InputContainer, stream: VideoStream, wanted: frozenset[int]) -> Iterator[VideoFrame]:
-    decoder = _decoder(stream)
+def _decoded(container: InputContainer, stream: VideoStream, wanted: frozenset[int]) -> Iterator[Decoded]:
+    decoder = stream.codec_context
+    decoder.thread_count = min(_MAX_THREADS, os.cpu_count() or 1)
+    if is_coded_apart(stream):
+        # Threads that each take a frame would give it after later packets, no more beside its alpha.
+        decoder.thread_type = "SLICE"
+        alpha_decoder = AlphaDecoder(decoder.name, max_pixels=int(container.options["max_pixels"]))
+        for packet in container.demux(stream):
+            yield from _with_alpha(_decode(decoder, packet), alpha_decoder, packet)
+        return
+    decoder.thread_type = "AUTO"
     intra_only = decoder.codec.intra_only
     skips_unreferenced = decoder.name == "h264"
     for packet in container.demux(stream):
@@ -97,7 +113,21 @@ def _decoded(container: InputContainer, stream: VideoStream, wanted: frozenset[i
             continue
         if skips_unreferenced:
             decoder.skip_frame = "DEFAULT" if is_wanted else "NONREF"
-        yield from _decode(decoder, packet)
+        for frame in _decode(decoder, packet):
+            yield Decoded(frame, alpha=None)
+
+
+def _with_alpha(frames: list[VideoFrame], alpha_decoder: AlphaDecoder, packet: Packet) -> list[Decoded]:
+    """Frames whose alpha is damaged, or of another size than they are, are left out."""
+    try:
+        alpha = alpha_decoder.decode(packet)
+    except DamagedAlphaError:
+        return []
+    return [
+        Decoded(frame, alpha)
+        for frame in frames
+        if alpha is None or (alpha.width, alpha.height) == (frame.width, frame.height)
+    ]
 
 
 def _decode(decoder: VideoCodecContext, packet: Packet) -> list[VideoFrame]:
@@ -106,19 +136,6 @@ def _decode(decoder: VideoCodecContext, packet: Packet) -> list[VideoFrame]:
         return decoder.decode(packet if packet.size else None)
     except (av.error.InvalidDataError, av.error.EOFError):
         return []
-
-
-def _decoder(stream: VideoStream) -> VideoCodecContext:
-    own = stream.codec_context
-    name = _ALPHA_DECODERS.get(own.name)
-    if name is None or stream.metadata.get("alpha_mode") != "1":
-        own.thread_type = "AUTO"
-        own.thread_count = min(_MAX_THREADS, os.cpu_count() or 1)
-        return own
-    with_alpha = CodecContext.create(name, "r")
-    assert isinstance(with_alpha, VideoCodecContext)
-    with_alpha.extradata = own.extradata
-    return with_alpha
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +179,9 @@ def _sign(value: int) -> int:
     return (value > 0) - (value < 0)
 
 
-def to_picture(frame: VideoFrame, turn: Image.Transpose | None) -> Image.Image:
-    """An upright picture in coded pixels, not yet stretched: RGB, or RGBA where the format has alpha."""
+def to_picture(decoded: Decoded, turn: Image.Transpose | None) -> Image.Image:
+    """An upright picture in coded pixels, not yet stretched: RGB, or RGBA where there is alpha."""
+    frame = decoded.frame
     has_alpha = any(component.is_alpha for component in frame.format.components)
     mode, pixel_format = ("RGBA", "rgba") if has_alpha else ("RGB", "rgb24")
     plane = frame.reformat(format=pixel_format, threads=1).planes[0]
@@ -176,4 +194,6 @@ def to_picture(frame: VideoFrame, turn: Image.Transpose | None) -> Image.Image:
         plane.line_size,
         1,
     )
+    if decoded.alpha is not None:
+        picture.putalpha(to_mask(decoded.alpha))
     return picture if turn is None else picture.transpose(turn)

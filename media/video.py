@@ -229,12 +229,12 @@ def _prepare(
     with ThreadPoolExecutor(_RESIZERS) as resizers:
         for wanted in wanted_frames(container, stream, pts):
             if canvas is None:
-                display = Display.of(wanted.frame, stream.sample_aspect_ratio)
+                display = Display.of(wanted.shown.frame, stream.sample_aspect_ratio)
                 canvas = _Canvas(display, n_sampled, config)
             n_damaged += wanted.is_damaged
             if len(under_way) > _RESIZERS:  # raw frames must not pile up
                 under_way.popleft().result()
-            picture = to_picture(wanted.frame, canvas.display.turn)
+            picture = to_picture(wanted.shown, canvas.display.turn)
             under_way.append(resizers.submit(canvas.draw, wanted.place, picture))
             if on_progress is not None:
                 on_progress(wanted.place + 1, n_sampled)
