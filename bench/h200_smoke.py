@@ -108,6 +108,7 @@ def server(command: list[str], log: Path, port: int, ready: str, site: Path) -> 
     paths = [str(site), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"}
     environment.setdefault("VLLM_USE_RUST_FRONTEND", "0")
+    environment["K3_CACHE_ISOLATION"] = "tenant"  # users without each other's cache
     begin = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -323,6 +324,30 @@ async def prefix(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     return {"requests": rows}
 
 
+async def hit_inside_a_block(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
+    """A prompt whose prefix another one left in the cache, against the same of users without a cache."""
+    long = " ".join(f"Chapter {n} tells of hills and valleys." for n in range(300))
+    fields: dict[str, Any] = {"max_tokens": 8, "temperature": 0, "logprobs": True, "top_logprobs": 5}
+    fields |= {"logit_bias": bias["endless"], "reasoning_effort": "none"}
+    messages = [{"role": "user", "content": long + " What now?"}]
+    await chat(client, messages=[{"role": "user", "content": long}], user="warm", **fields)
+    warm = await chat(client, messages=messages, user="warm", **fields)
+    cold, again = [await chat(client, messages=messages, user=user, **fields) for user in ("cold", "colder")]
+
+    def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+        first, second = (reply["choices"][0]["logprobs"]["content"][0] for reply in (one, other))
+        values = {entry["token"]: entry["logprob"] for entry in second["top_logprobs"]}
+        return max(abs(e["logprob"] - values.get(e["token"], float("inf"))) for e in first["top_logprobs"])
+
+    return {
+        "cached": [r["usage"]["prompt_tokens_details"]["cached_tokens"] for r in (warm, cold, again)],
+        "largest_logprob_difference": {
+            "warm and cold": apart(warm, cold),
+            "cold and cold": apart(cold, again),
+        },
+    }
+
+
 async def disconnects(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
     """Thirty-two long streams fill the engine and are left; then a short request is answered at once."""
 
@@ -347,7 +372,8 @@ async def patches(client: httpx.AsyncClient, bias: Bias) -> dict[str, Any]:
 
 Scenario = Callable[[httpx.AsyncClient, Bias], Coroutine[Any, Any, dict[str, Any]]]
 SCENARIOS: tuple[Scenario, ...] = (
-    text, speed_of_text, pictures, video, forced_call, json_by_schema, prefix, disconnects, patches,
+    text, speed_of_text, pictures, video, forced_call, json_by_schema, prefix,
+    hit_inside_a_block, disconnects, patches,
 )  # fmt: skip
 
 
