@@ -96,11 +96,14 @@ def wanted_frames(
 
 def _decoded(container: InputContainer, stream: VideoStream, wanted: frozenset[int]) -> Iterator[Decoded]:
     decoder = stream.codec_context
+    # What the container is opened with reaches the decoders that look at its first packets, not this one.
+    max_pixels = container.options["max_pixels"]
+    decoder.options = {"max_pixels": max_pixels}
     decoder.thread_count = min(_MAX_THREADS, os.cpu_count() or 1)
     if is_coded_apart(stream):
         # Threads that each take a frame would give it after later packets, no more beside its alpha.
         decoder.thread_type = "SLICE"
-        alpha_decoder = AlphaDecoder(decoder.name, max_pixels=int(container.options["max_pixels"]))
+        alpha_decoder = AlphaDecoder(decoder.name, int(max_pixels))
         for packet in container.demux(stream):
             yield from _with_alpha(_decode(decoder, packet), alpha_decoder, packet)
         return

@@ -237,6 +237,30 @@ def test_a_frame_size_that_only_the_codec_knows_is_refused_too():
     refusal(disguised, ClipLimits(frame_pixels=640 * 480 - 1))
 
 
+GROWING = {
+    "vp8": {"container": "webm", "codec": "libvpx"},
+    "vp9": {"container": "webm", "codec": "libvpx-vp9"},
+    "av1": {"container": "webm", "codec": "libsvtav1"},
+    "mpeg2": {"container": "matroska", "codec": "mpeg2video", "options": {"bf": "0"}},
+    "h264 with headers in its packets": {"container": "mpegts"},
+}
+
+
+@needs_ffmpeg()
+@pytest.mark.parametrize("how", GROWING.values(), ids=GROWING.keys())
+def test_frames_that_grow_in_mid_clip_beyond_the_limit_are_refused(how: dict, tmp_path):
+    for name, scale in (("a", 1), ("b", 4)):
+        part = numbered_clip(60, width=96 * scale, height=64 * scale, **how)
+        (tmp_path / name).write_bytes(part)
+    (tmp_path / "list").write_text("file a\nfile b\n")
+    ffmpeg("-f", "concat", "-i", tmp_path / "list", "-c", "copy", tmp_path / "both.mkv")
+    data = (tmp_path / "both.mkv").read_bytes()
+    whole = prepare_clip(data)
+    assert (whole.width, whole.height) == (96, 64)
+    # H.264 counts a frame that is too large among the damaged ones.
+    assert re.search("cannot be read|is damaged", refusal(data, ClipLimits(frame_pixels=96 * 64)))
+
+
 def half_transparent(codec: str) -> bytes:
     return clip(
         [np.dstack([numbered(i), np.full((64, 96), 128, np.uint8)]) for i in range(8)],
