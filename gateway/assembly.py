@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from engine.errors import EngineStartError
 from engine.profiles import get_profile
 from gateway.service import Report, ServedEngine, Service
 from gateway.settings import Settings
-from gateway.xtml import Vocab, VocabError
+from gateway.xtml import Vocab, VocabError, load_compiler
 from media.config import MediaConfig
 from media.fetch import Fetcher, FetchPolicy
 from media.store import MediaLibrary, MediaLimits
@@ -38,7 +39,9 @@ def build_service(settings: Settings, folder: Path, on_failure: Callable[[Except
     async def start(report: Report) -> ServedEngine:
         # The mini checkpoint has no name on the Hub; all others are the engine's to find.
         model = settings.model or folder
-        return await Engine.start(profile, model, settings.engine_args, report)
+        engine = await Engine.start(profile, model, settings.engine_args, report)
+        await asyncio.to_thread(load_compiler)
+        return engine
 
     context = arguments.get("max_model_len")
     media = media_library(settings, folder, context)

@@ -1,6 +1,8 @@
-"""Who may import whom (docs/architecture.md). Reads the source, imports nothing."""
+"""Who may import whom (docs/architecture.md), read from the source; and what the command line loads."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +105,10 @@ def test_modules_fit_in_a_head() -> None:
         if (n := len(path.read_text().splitlines())) > 450
     }
     assert not long
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    """`k3 render` and `k3 --help` would take seconds longer."""
+    code = "import gateway.cli, sys; print(sorted({'torch', 'transformers', 'vllm'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -33,7 +33,7 @@ from gateway.xtml.events import (
     Unparsed,
     fold,
 )
-from gateway.xtml.grammar import Grammar, structural_tag
+from gateway.xtml.grammar import Grammar, load_compiler, structural_tag
 from gateway.xtml.ids import CallIds, opaque_call_id
 from gateway.xtml.render_cache import RenderCache
 from gateway.xtml.request import from_request
@@ -74,6 +74,7 @@ __all__ = [
     "encode_assistant",
     "fold",
     "from_request",
+    "load_compiler",
     "opaque_call_id",
     "structural_tag",
 ]

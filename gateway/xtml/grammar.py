@@ -36,6 +36,14 @@ class Grammar:
     loosened: tuple[str, ...] = ()
 
 
+def load_compiler() -> None:
+    """Import what compiles schemas and patterns; it takes seconds, which a server spends before it serves.
+
+    Programs that only encode or decode never need it, so nothing imports it by itself.
+    """
+    compiled("{}")
+
+
 def structural_tag(
     conversation: Conversation, vocab: Vocab, *, parallel_tool_calls: bool = True
 ) -> Grammar | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-import xgrammar
-
 # What may hold a rule's name besides names: strings, classes, counts. Only names change when rules move.
 _PIECES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\{[^}]*\}|[A-Za-z_][A-Za-z0-9_]*')
 _BUILT_IN = {"Token", "ExcludeToken"}
@@ -59,6 +57,8 @@ def renamed(grammar: str, new_name: Callable[[str], str]) -> str:
 
 def regex_rules(regex: str) -> str:
     """The grammar of a regular expression. Raises RuntimeError where xgrammar does not take it."""
+    import xgrammar  # brings torch; see `grammar.load_compiler`
+
     return str(xgrammar.Grammar.from_regex(regex))
 
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-import xgrammar
-
 from gateway.xtml.grammar_regex import UnsupportedPattern, text_of_length, whole_text
 from gateway.xtml.grammar_rules import regex_rules, renamed
 
@@ -64,6 +62,8 @@ _PATTERN_RULE = re.compile(r'^(\w+) ::= Regex\("((?:\\.|[^"\\])*)", json_string=
 @lru_cache(maxsize=4096)
 def compiled(schema: str) -> str | None:
     """The EBNF of a JSON schema (as JSON text), None where xgrammar refuses it."""
+    import xgrammar  # brings torch; see `grammar.load_compiler`
+
     try:
         grammar = xgrammar.Grammar.from_json_schema(schema, max_whitespace_cnt=MAX_BLANKS)
         return _PATTERN_RULE.sub(_written_out, str(grammar))
