@@ -15,6 +15,7 @@ from patches import (
     mxfp8_kv_b_input,
     nvfp4_per_token,
     nvfp4_situ_scale,
+    prefix_block_copy,
     vision_dtype,
 )
 from patches.checkpoint import MODEL_VARIABLE, CheckpointFacts
@@ -30,6 +31,7 @@ PATCHES: tuple[Patch, ...] = (
     # After fp8_pb: both wrap the block-scaled linear method, and this one must see its weights first.
     fp8_pb_gate_gap.PATCH,
     vision_dtype.PATCH,
+    prefix_block_copy.PATCH,
 )
 
 MODE_VARIABLE = "K3_PATCHES"

@@ -19,14 +19,13 @@ def register() -> None:
     from engine.cpu.experts import offer_situ_experts
     from engine.cpu.kda import use_torch_kda
     from engine.cpu.mla import allow_larger_cache_blocks
-    from engine.cpu.runner import copy_whole_blocks, rewind_seeded_generators, zero_whole_blocks
+    from engine.cpu.runner import rewind_seeded_generators, zero_whole_blocks
 
     allow_larger_cache_blocks()
     use_torch_kda()
     use_torch_attention_residuals()
     offer_situ_experts()
     zero_whole_blocks()
-    copy_whole_blocks()
     rewind_seeded_generators()
 
     from vllm import ModelRegistry

@@ -35,28 +35,6 @@ def zero_whole_blocks() -> None:
     CPUModelRunner._zero_block_ids = _zero_block_ids
 
 
-def copy_whole_blocks() -> None:
-    """Copy all of a cache block when a request goes on from the middle of it.
-
-    Layers of different kinds share memory, and the stock function copies only the first view it meets of
-    each address. A KDA layer's state fills 73 of the 288 KiB that an MLA layer has there; when it comes
-    first, the rest of the MLA block is not copied. Symptom without it, with `prefix_match_unit` below the
-    block size: wrong logprobs after a hit that ends beyond the first quarter of a block (field report C02).
-    Here the widest view comes first. Retired by a fix of `copy_kv_cache_blocks_inplace`.
-    """
-    from vllm.v1.worker import gpu_model_runner
-
-    stock = gpu_model_runner.copy_kv_cache_blocks_inplace
-    if getattr(stock, "_k3_gateway", False):
-        return
-
-    def copy_kv_cache_blocks_inplace(kv_caches: Any, num_blocks: int, copies: Any) -> None:
-        stock(sorted(kv_caches, key=lambda cache: -cache.nbytes), num_blocks, copies)
-
-    copy_kv_cache_blocks_inplace._k3_gateway = True  # type: ignore[attr-defined]
-    gpu_model_runner.copy_kv_cache_blocks_inplace = copy_kv_cache_blocks_inplace
-
-
 def rewind_seeded_generators() -> None:
     """Make seeded requests with chunked prompts work, and give the same tokens however the prompt is chunked.
 

@@ -175,7 +175,7 @@ def test_a_client_that_leaves_frees_its_place(served: Served) -> None:
 
 def test_the_engine_says_how_it_is_patched(served: Served) -> None:
     overview = httpx.get(f"{served.url}/v1/engine/patches").json()
-    assert overview["agreed"] and len(overview["data"]) == 7
+    assert overview["agreed"] and len(overview["data"]) == 8
     assert [rank["rank"] for rank in overview["ranks"]] == [0]
     assert {row["state"] for row in overview["data"]} <= {"not applicable", "off", "already fixed", "applied"}
 

@@ -7,6 +7,7 @@ layers are vLLM's own, with real K3 row counts; the kernel is an exact dequantis
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from patches import (
     mxfp8_kv_b_input,
     nvfp4_per_token,
     nvfp4_situ_scale,
+    prefix_block_copy,
+    registry,
     vision_dtype,
 )
 from patches.probes import (
@@ -46,6 +49,10 @@ from patches.probes import (
 TENSOR_PARALLEL_SIZES = (1, 4, 8, 16)
 HEADS, HEAD_ROWS = 96, 128
 Q_LORA, KV_LORA, ROPE = 1536, 512, 64
+
+# K3's cache on one GPU in bf16: a KDA layer's state and an MLA layer's block, in bytes.
+KDA_STATE_BYTES, MLA_TOKENS, MLA_TOKEN_BYTES = 814_080, 768, 2 * (KV_LORA + ROPE)
+N_CACHE_BLOCKS, BLOCK_COPIES = 4, [(1, 2), (0, 3)]
 
 
 def outcome(measure: Callable[[], Any]) -> Any:
@@ -404,6 +411,115 @@ def vision() -> dict[str, Any]:
     return {"before": before, "after": measure(), "same as a tower that is cast": same}
 
 
+# The cache block that a prefix hit inside it copies
+
+
+def laid_out(size: int, *views: tuple[int, int, int]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """An allocation of random bytes, and views (offset, block stride, bytes) of its 4 blocks."""
+    allocation = torch.randint(256, (size,), generator=torch.Generator().manual_seed(5), dtype=torch.uint8)
+    return allocation, [
+        allocation.as_strided((N_CACHE_BLOCKS, 1, 1, n_bytes), (stride, n_bytes, n_bytes, 1), offset)
+        for offset, stride, n_bytes in views
+    ]
+
+
+def cache_layouts() -> dict[str, tuple[torch.Tensor, list[torch.Tensor], list[tuple[int, int]]]]:
+    """An allocation, its layers' views, and the (offset, stride) of the pages that make up a block."""
+    n = N_CACHE_BLOCKS
+    page, state = MLA_TOKENS * MLA_TOKEN_BYTES, KDA_STATE_BYTES
+    alone, (kda, mla) = laid_out(n * page, (0, page, state), (0, page, page))
+    layouts = {"one layer of each kind": (alone, [kda, mla], [(0, page)])}
+    packed, views = laid_out(n * 300, (0, 300, 80), (100, 300, 80), (0, 300, 100), (100, 300, 200))
+    layouts["blocks outermost"] = (packed, views, [(0, 300)])
+    if not copies_views():
+        return layouts
+    # As on a GPU: three KDA views at an address, then the MLA view; here two such regions.
+    regions = [k * n * page for k in range(2)]
+    three_and_one = [(at, page, size) for size in (state, state, state, page) for at in regions]
+    apart, views = laid_out(2 * n * page, *three_and_one)
+    bf16 = [view.view(torch.bfloat16) if view.shape[-1] == page else view for view in views]
+    layouts["layers outermost"] = (apart, bf16, [(at, page) for at in regions])
+    both, views = laid_out(2 * n * page, *three_and_one)
+    # A CPU's MLA view counts kernel blocks of 16 tokens.
+    split = [
+        view.view(n, MLA_TOKENS // 16, 1, -1).flatten(0, 1).unsqueeze(1) if view.shape[-1] == page else view
+        for view in views
+    ]
+    layouts["kernel blocks"] = (both, split, [(at, page) for at in regions])
+    nested, views = laid_out(2 * n * 100, (0, 100, 40), (40, 100, 30), (0, 100, 100), (10, 100, 20),
+                             (n * 100, 100, 60), (n * 100, 100, 100))  # fmt: skip
+    layouts["views inside views"] = (nested, views, [(0, 100), (n * 100, 100)])
+    # ROCm pads the allocation; two kinds divide a block differently.
+    tail, views = laid_out(n * 300 + 50, (0, 300, 100), (100, 300, 40), (0, 300, 160), (160, 300, 140))
+    layouts["a tail behind the blocks"] = (tail, views, [(0, 300)])
+    raw, views = laid_out(2 * n * 100, (0, 100, 40), (0, 100, 100), (n * 100, 100, 100))
+    layouts["with the raw allocation"] = (raw, [*views, raw], [(0, 100), (n * 100, 100)])
+    return layouts
+
+
+def copies_views() -> bool:
+    """From 0.29 on blocks are copied by view; before, an allocation is always an array of blocks."""
+    from vllm.v1.worker import utils
+
+    return hasattr(utils, "allocate_kv_cache")
+
+
+def wrong_cache_bytes() -> dict[str, int]:
+    """Bytes of each layout's allocation that are wrong after block 1 was copied to 2 and 0 to 3."""
+    from vllm.v1.worker import gpu_model_runner
+
+    found = {}
+    for name, (allocation, views, pages) in cache_layouts().items():
+        expected = allocation.clone()
+        for source, destination in BLOCK_COPIES:
+            for offset, stride in pages:
+                to, at = (offset + block * stride for block in (destination, source))
+                expected[to : to + stride] = allocation[at : at + stride]
+        with prefix_block_copy.without_pinned_memory():
+            gpu_model_runner.copy_kv_cache_blocks_inplace(views, N_CACHE_BLOCKS, BLOCK_COPIES)
+        found[name] = int((allocation != expected).sum())
+    return found
+
+
+def prefix_copy() -> dict[str, Any]:
+    from vllm.v1.worker import gpu_model_runner, utils
+    from vllm.v1.worker.gpu import model_runner
+
+    users = [gpu_model_runner, model_runner]
+    if importlib.util.find_spec("vllm.distributed.kv_transfer.kv_connector.v1.hisparse"):
+        from vllm.distributed.kv_transfer.kv_connector.v1.hisparse import worker
+
+        users.append(worker)
+    name = prefix_block_copy.FUNCTION
+    stock = getattr(utils, name)
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("the probe pins memory")
+
+    def whole(kv_caches: Any, num_blocks: int, copies: Any) -> None:
+        """A mended upstream: every view is copied."""
+        for cache in kv_caches:
+            source, destination = torch.tensor(copies).unbind(1)
+            cache[destination] = cache[source]
+
+    with replaced(utils, async_tensor_h2d=never):
+        found: dict[str, Any] = {"verdict": prefix_block_copy.probe().verdict}
+    with replaced(utils, **{name: whole}):
+        found["mended"] = registry._decide(prefix_block_copy.PATCH, None).state
+        found["mended is left alone"] = getattr(utils, name) is whole
+    delattr(utils, name)
+    found["without it"] = registry._decide(prefix_block_copy.PATCH, None).state
+    setattr(utils, name, stock)
+    found["before"] = wrong_cache_bytes()
+    if found["verdict"] == "defect":
+        prefix_block_copy.apply()
+        once = getattr(utils, name)
+        prefix_block_copy.apply()
+        found["wrapped once"] = getattr(utils, name) is once and once.__wrapped__ is stock
+        found["users"] = [getattr(user, name) is once for user in users]
+    return found | {"after": wrong_cache_bytes()}
+
+
 def table() -> list[dict[str, Any]]:
     """The report for a checkpoint that has every case, decided twice in this process."""
     from patches import CheckpointFacts, apply_all
@@ -425,6 +541,7 @@ SCENARIOS: dict[str, Callable[[], Any]] = {
     "per_token": per_token,
     "situ_scale": situ_scale,
     "vision": vision,
+    "prefix_copy": prefix_copy,
 }
 
 

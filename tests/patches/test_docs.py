@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "patches.md"
-NAMES = ("gate_gap.py", "video_dtype.py")
+NAMES = ("gate_gap.py", "video_dtype.py", "block_copy.py")
 # Each as a main module of its own; one process, since importing vLLM is what takes the time.
 RUN = """
 import runpy, sys
@@ -57,4 +57,12 @@ def test_video_reproduction_shows_the_defect(printed):
         "t = 1: torch.bfloat16",
         "t = 2: torch.float32",
         "t = 4: torch.float32",
+    ]
+
+
+@pytest.mark.timeout(250)
+def test_block_copy_reproduction_shows_the_defect(printed):
+    assert printed["block_copy.py"][-2:] == [
+        "KDA first: 706 of 768 tokens copied",
+        "MLA first: 768 of 768 tokens copied",
     ]

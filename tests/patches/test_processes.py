@@ -61,7 +61,7 @@ def test_spawned_engine_process_is_patched(quantized):
     process.join(30)
     assert report["pid"] == process.pid != os.getpid()
     states = {row["switch"]: row["state"] for row in report["patches"]}
-    assert states["KIMI_K3_FP8_PB_GATE_GAP"] == "applied"
+    assert states["KIMI_K3_FP8_PB_GATE_GAP"] == states["KIMI_K3_PREFIX_BLOCK_COPY"] == "applied"
     assert states["KIMI_K3_NVFP4_SITU_G1_SCALE"] == "not applicable"
     assert marks == ["KIMI_K3_FP8_PB_GATE_GAP"]
 
@@ -96,7 +96,7 @@ def test_shim_stops_at_a_wrong_switch_and_else_applies_and_prints_one_line_a_pat
     assert done.returncode == 0, done.stderr
     assert "STOPPED BY KIMI_K3_FP8_PB='maybe': must be auto, 1 or 0" in done.stdout
     lines = [line for line in done.stderr.splitlines() if line.startswith("Kimi-K3 runtime patch: ")]
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert any("KIMI_K3_FP8_PB_GATE_GAP applied: " in line for line in lines)
 
 
@@ -142,15 +142,17 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(250)
-def test_unquantised_k3_needs_no_patch_and_imports_no_quantisation(told):
-    assert {row["state"] for row in told["unquantized"]} == {"not applicable", "off"}
+def test_unquantised_k3_needs_the_block_copy_only_and_imports_no_quantisation(told):
+    states = {row["switch"]: row["state"] for row in told["unquantized"]}
+    assert states.pop("KIMI_K3_PREFIX_BLOCK_COPY") == "applied"
+    assert set(states.values()) == {"not applicable", "off"}
     assert "vllm.model_executor.layers.quantization.modelopt" not in told["imported"]
 
 
 @pytest.mark.timeout(250)
 def test_command_prints_a_json_list(told):
     rows = told["quantized"]
-    assert len(rows) == 7
+    assert len(rows) == 8
     assert all(row.keys() >= {"patch", "switch", "state", "evidence", "fixes", "fixed_since"} for row in rows)
 
 

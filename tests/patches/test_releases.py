@@ -78,6 +78,7 @@ def test_report_has_the_states_that_this_release_calls_for(version):
         "KIMI_K3_FP8_PB": "applied" if early else "already fixed",
         "KIMI_K3_FP8_PB_GATE_GAP": "not applicable" if early else "applied",
         "KIMI_K3_VISION_DTYPE": "applied",
+        "KIMI_K3_PREFIX_BLOCK_COPY": "already fixed" if early else "applied",
     }
     parts = rows["KIMI_K3_FP8_PB"]["parts"]
     assert len(parts) == 6
@@ -210,3 +211,31 @@ def test_video_frames_stay_in_the_towers_dtype(version):
     assert set(found["after"]["dtypes"].values()) == {"torch.bfloat16"}
     assert found["after"]["wqkv"] == [16, 48]
     assert found["same as a tower that is cast"]
+
+
+@every_release
+def test_cache_block_is_copied_whole_wherever_its_layers_begin(version):
+    """Without the patch, what the narrower view of an address leaves out: 92 % of K3's block are copied."""
+    found = measured(version)["prefix_copy"]
+    assert set(found["after"].values()) == {0}
+    if older(version, than="0.29"):
+        assert found["verdict"] == "fixed"
+        assert found["before"] == found["after"]
+        return
+    assert found["verdict"] == "defect"
+    # Two copies in two regions; bytes that are equal by chance are one in 256.
+    missing = 2 * 2 * (768 * 1152 - 814_080)
+    for layout in ("layers outermost", "kernel blocks"):
+        assert 0.99 * missing < found["before"][layout] <= missing
+    for layout in ("views inside views", "a tail behind the blocks", "with the raw allocation"):
+        assert found["before"][layout] > 0
+    for layout in ("one layer of each kind", "blocks outermost"):  # copied as a whole allocation
+        assert found["before"][layout] == 0
+    assert found["wrapped once"] and len(found["users"]) >= 2 and all(found["users"])
+
+
+@every_release
+def test_block_copy_that_is_mended_or_missing_is_left_alone(version):
+    found = measured(version)["prefix_copy"]
+    assert found["mended"] == "already fixed" and found["mended is left alone"]
+    assert found["without it"] == "not applicable"
