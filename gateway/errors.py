@@ -74,7 +74,7 @@ def from_validation(errors: Sequence[dict[str, Any]], known: frozenset[str] = fr
     everything = not known or error["type"] == "extra_forbidden"  # whose field nobody knows
     where = [part for part in error["loc"] if isinstance(part, int) or everything or part in known]
     param = field_path(where) or None
-    message = str(error["msg"])
+    message = str(error["msg"]).removeprefix("Value error, ")
     return bad_request(f"{param}: {message}" if param else message, param)
 
 

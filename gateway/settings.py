@@ -158,7 +158,13 @@ class Settings(BaseSettings):
     pin_check_seconds: float = Field(
         60.0, gt=0, description="A pinned prefix is used at least this often, so that the cache keeps it."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Log level.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe messages logged: debug, info, warning or error."
+    )
+    log_requests: bool = Field(
+        True,
+        description="Log a line for each request, its path and status; probes that succeed are left out.",
+    )
 
     @field_validator("served_model_name", mode="before")
     @classmethod

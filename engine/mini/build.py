@@ -79,4 +79,5 @@ def _digest() -> str:
 
 
 if __name__ == "__main__":
-    print(checkpoint_dir(lambda message: print(f"==> {message}", flush=True)))
+    built = checkpoint_dir(lambda message: print(f"==> {message}", flush=True))
+    print(f"==> mini K3 checkpoint: {built}")

@@ -85,6 +85,7 @@ def run(settings: Settings) -> None:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.access").addFilter(_is_no_answered_probe)
     for line in unknown_variables():
         log.warning("%s", line)
     _check_machine(settings)
@@ -136,6 +137,14 @@ def _check_machine(settings: Settings) -> None:
         )
 
 
+def _is_no_answered_probe(record: logging.LogRecord) -> bool:
+    """Of uvicorn's access log: health checks and scrapes come every few seconds and say nothing."""
+    args = record.args
+    if not isinstance(args, tuple) or len(args) != 5:
+        return True
+    return args[2] not in ("/health", "/ready", "/metrics") or args[4] != 200
+
+
 def _server(settings: Settings, failures: list[Exception]) -> _Server:
     """A uvicorn server around the service; a failure of the engine makes it stop."""
     from gateway.app import build_app
@@ -151,7 +160,7 @@ def _server(settings: Settings, failures: list[Exception]) -> _Server:
         uvicorn.Config(
             app,
             log_config=None,
-            access_log=settings.log_level == "debug",
+            access_log=settings.log_requests,
             timeout_graceful_shutdown=_REPLY_SECONDS + 3,
         )
     )

@@ -45,8 +45,10 @@ class Account:
 
     def header(self, n_prompt: int | None = None) -> str:
         """`k3-prefix`; `cached=?` where the headers went out before the engine began."""
-        cached = "?" if self.n_cached is None else self.n_cached
-        shown = f"cached={cached}/{self.n_prompt if n_prompt is None else n_prompt}"
+        n_prompt = self.n_prompt if n_prompt is None else n_prompt
+        # The engine's prompt may be longer than the one that is billed, and so may what it found of it.
+        cached = "?" if self.n_cached is None else min(self.n_cached, n_prompt)
+        shown = f"cached={cached}/{n_prompt}"
         return f"{shown} changed={self.changed}" if self.changed else shown
 
     def as_json(self) -> dict[str, Any]:

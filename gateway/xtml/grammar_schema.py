@@ -207,6 +207,10 @@ class Shapes:
         unknown = set(node) - _ANNOTATIONS - _GENERAL - set().union(*_OF_TYPE.values())
         for keyword in sorted(unknown):
             self._report(path, f"{keyword} not enforced")
+        named = node.get("type", [])
+        for name in named if isinstance(named, list) else [named]:
+            if name not in (*TYPES, "integer"):
+                self._report(path, f"type {json.dumps(name)[:40]} is none of JSON's, not enforced")
         values = [node["const"]] if "const" in node else node.get("enum")
         if "const" in node and isinstance(node.get("enum"), list) and node["const"] not in node["enum"]:
             return []
@@ -321,6 +325,8 @@ class Shapes:
         required: list[str] = []
         if isinstance(declared, dict):
             properties = {k: v for k, v in declared.items() if v is not False}
+        elif "properties" in node:
+            self._report(path, "properties is no object, not enforced")
         if isinstance(named, list):
             required = list(dict.fromkeys(k for k in named if isinstance(k, str)))
         extra = node.get("additionalProperties", not isinstance(declared, dict))

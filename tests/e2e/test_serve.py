@@ -140,6 +140,14 @@ def test_the_second_turn_finds_the_first_in_the_cache(client: OpenAI) -> None:
     assert again.usage.prompt_tokens_details.cached_tokens >= 128
 
 
+def test_requests_are_logged_and_answered_probes_are_not(served: Served) -> None:
+    assert httpx.get(f"{served.url}/v1/models").status_code == 200
+    assert httpx.get(f"{served.url}/ready").status_code == 200
+    lines = served.log.read_text().splitlines()
+    assert any('"GET /v1/models HTTP/1.1" 200' in line for line in lines)
+    assert not any('"GET /ready HTTP/1.1" 200' in line for line in lines)
+
+
 def test_frames_of_a_raw_stream(served: Served) -> None:
     body = {"model": "kimi-k3", "messages": USER, "stream": True, "max_tokens": 5}
     with httpx.stream("POST", f"{served.url}/v1/chat/completions", json=body, timeout=60) as response:

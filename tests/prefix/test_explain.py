@@ -136,6 +136,7 @@ def test_the_header_tells_counts_and_change(log: Log) -> None:
     assert second.header().startswith("cached=?/")
     second.n_cached = 256
     assert second.header(900) == "cached=256/900 changed=messages[3].content"
+    assert second.header(250) == "cached=250/250 changed=messages[3].content"  # never more than there is
 
 
 def test_the_tree_is_bounded_and_keeps_no_text(vocab: Vocab) -> None:

@@ -491,6 +491,8 @@ LOOSE = [
         "properties.x.items: pattern not enforced",
     ),
     ("nonsense", "properties.x: is no schema"),
+    ({"anyOf": [{"type": "string"}, {"type": "banana"}]}, 'type "banana" is none of JSON\'s'),
+    ({"type": "object", "properties": 5}, "properties.x: properties is no object"),
 ]
 
 
