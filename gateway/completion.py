@@ -134,7 +134,7 @@ class Completions:
                         continue  # cut at a stop string; the engine goes on until its siblings are done
                     if step.finish_reason in ("abort", "error"):
                         raise EngineError(
-                            "the engine gave up the reply before it was complete, as it does when the server stops"
+                            "the engine gave up the reply before it was complete, as when the server stops"
                         )
                     decoder = decoders[step.index]
                     counts.n_completion += len(step.token_ids)

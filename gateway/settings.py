@@ -163,7 +163,7 @@ class Settings(BaseSettings):
     )
     log_requests: bool = Field(
         True,
-        description="Log a line for each request, its path and status; probes that succeed are left out.",
+        description="Log a line for each request, its path and status; successful probes are left out.",
     )
 
     @field_validator("served_model_name", mode="before")
