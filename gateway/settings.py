@@ -10,12 +10,11 @@ import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
-    NoDecode,
     PydanticBaseSettingsSource,
     SecretsSettingsSource,
     SettingsConfigDict,
@@ -48,7 +47,10 @@ class SettingsError(ValueError):
 class Settings(BaseSettings):
     """One attribute a setting; `docs/settings.md` is made from the descriptions."""
 
-    model_config = SettingsConfigDict(env_prefix="K3_", extra="forbid", env_ignore_empty=True)
+    # Text is decoded by the validators below, whose errors name the setting.
+    model_config = SettingsConfigDict(
+        env_prefix="K3_", extra="forbid", env_ignore_empty=True, enable_decoding=False
+    )
 
     model: str | None = Field(
         None, description="Checkpoint folder or Hugging Face name; the embedded mini checkpoint if unset."
@@ -57,14 +59,14 @@ class Settings(BaseSettings):
     engine_args: dict[str, Any] = Field(
         default_factory=dict, description="Engine arguments that override the profile's (JSON object)."
     )
-    served_model_name: Annotated[list[str], NoDecode] = Field(
+    served_model_name: list[str] = Field(
         ["kimi-k3"], description="Names that clients may ask for; the first is the one that replies carry."
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     root_path: str = Field("", description="Path prefix under which a proxy serves this service.")
-    api_keys: Annotated[list[SecretStr], NoDecode] = Field(
+    api_keys: list[SecretStr] = Field(
         [],
         description="Bearer keys that are accepted (JSON list, or one a line); no key is asked for if empty.",
     )
@@ -166,15 +168,20 @@ class Settings(BaseSettings):
         description="Log a line for each request, its path and status; successful probes are left out.",
     )
 
-    @field_validator("served_model_name", mode="before")
+    @field_validator(
+        "served_model_name",
+        "cors_origins",
+        "media_allowed_hosts",
+        "media_file_roots",
+        "prefix_files",
+        mode="before",
+    )
     @classmethod
-    def _names_by_comma(cls, value: object) -> object:
+    def _list_by_comma(cls, value: object) -> object:
         """Accept `a,b` beside a list, since an environment variable is text."""
-        if isinstance(value, str):
-            value = [name.strip() for name in value.split(",") if name.strip()]
-        if not value:
-            raise ValueError("at least one name is needed")
-        return value
+        if not isinstance(value, str):
+            return value
+        return _from_json(value) if value.lstrip().startswith("[") else _split(value, r",")
 
     @field_validator("api_keys", mode="before")
     @classmethod
@@ -182,12 +189,30 @@ class Settings(BaseSettings):
         """Accept one key a line beside a JSON list, since a secret is mostly a file of text."""
         if not isinstance(value, str):
             return value
-        if value.lstrip().startswith("["):
-            try:
-                return json.loads(value)
-            except ValueError:
-                raise ValueError("begins like a JSON list, but is none") from None
-        return re.split(r"[\s,]+", value.strip()) if value.strip() else []
+        return _from_json(value) if value.lstrip().startswith("[") else _split(value, r"[\s,]")
+
+    @field_validator("volatile_lines", mode="before")
+    @classmethod
+    def _list_from_json(cls, value: object) -> object:
+        """Only JSON, since commas and line ends mean something in a regular expression."""
+        return _from_json(value) if isinstance(value, str) else value
+
+    @field_validator("engine_args", mode="before")
+    @classmethod
+    def _object_from_json(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        found = _from_json(value, 'object, such as {"max_model_len": 8192}')
+        if not isinstance(found, dict):
+            raise ValueError('must be a JSON object, such as {"max_model_len": 8192}')
+        return found
+
+    @field_validator("served_model_name")
+    @classmethod
+    def _at_least_one(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise ValueError("at least one name is needed")
+        return value
 
     @field_validator("volatile_lines")
     @classmethod
@@ -221,11 +246,12 @@ def load_settings(**flags: Any) -> Settings:
     """Settings from flags (None means not given), environment and the TOML file named by K3_CONFIG.
 
     Raises:
-        SettingsError: a value is wrong, or the file is missing or no TOML.
+        SettingsError: a value is wrong, the file is missing or no TOML, or a secret file is no text.
     """
     path = os.environ.get("K3_CONFIG")
     if path:
         _check_file(Path(path))
+    _check_secrets(Path(os.environ.get("K3_SECRETS_FOLDER", SECRETS_FOLDER)))
     try:
         return Settings(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
@@ -234,9 +260,10 @@ def load_settings(**flags: Any) -> Settings:
         if first["type"] == "extra_forbidden":  # only the file can hold what is no setting
             nearest = _nearest(name, Settings.model_fields)
             raise SettingsError(f"{path}: there is no setting {name!r}{nearest}") from None
+        message = first["msg"].removeprefix("Value error, ")
         flag = f"--{name.replace('_', '-')}, " if name in flags else ""
         raise SettingsError(
-            f"setting {name}: {first['msg']} (set by {flag}K3_{name.upper()} or {name} in the file "
+            f"setting {name}: {message} (set by {flag}K3_{name.upper()} or {name} in the file "
             "K3_CONFIG names)"
         ) from None
 
@@ -254,6 +281,28 @@ def unknown_variables() -> list[str]:
 def _nearest(name: str, known: Iterable[str]) -> str:
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
     return (f"; did you mean {found[0]}?" if found else "") + " (docs/settings.md lists them)"
+
+
+def _from_json(text: str, wanted: str = 'list, such as ["a", "b"]') -> Any:
+    """Raises ValueError; the text is not quoted, for it may be a secret."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"this is no valid JSON; write a JSON {wanted}") from None
+
+
+def _split(text: str, separator: str) -> list[str]:
+    return [part.strip() for part in re.split(separator, text) if part.strip()]
+
+
+def _check_secrets(folder: Path) -> None:
+    names = {f"k3_{name}" for name in Settings.model_fields}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.lower() in names and path.is_file():
+            try:
+                path.read_text()
+            except (OSError, ValueError) as error:
+                raise SettingsError(f"the secret file {path} is not readable UTF-8 text ({error})") from None
 
 
 def _check_file(path: Path) -> None:
