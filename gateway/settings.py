@@ -214,6 +214,19 @@ class Settings(BaseSettings):
             raise ValueError("at least one name is needed")
         return value
 
+    @field_validator("host")
+    @classmethod
+    def _host_name(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("an address is needed: 127.0.0.1 for this machine alone, 0.0.0.0 for all")
+        try:
+            value.encode("idna")
+        except UnicodeError:
+            raise ValueError(f"{value[:100]!r} is no host name and no address") from None
+        if "\0" in value:
+            raise ValueError(f"{value[:100]!r} is no host name and no address")
+        return value
+
     @field_validator("volatile_lines")
     @classmethod
     def _patterns(cls, value: list[str]) -> list[str]:

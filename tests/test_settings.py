@@ -61,6 +61,14 @@ def test_a_list_or_object_that_is_none_is_refused_with_what_to_write(
     assert "sk-secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("host", ["", " ", "é..x", "a\0b"])
+def test_a_host_that_is_no_name_is_refused(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("K3_CONFIG", raising=False)
+    with pytest.raises(SettingsError, match=r"setting host: .*--host"):
+        load_settings(host=host)
+    assert load_settings(host="::1").host == "::1"
+
+
 def test_lists_may_be_written_with_commas_or_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("K3_CONFIG", raising=False)
     monkeypatch.setenv("K3_CORS_ORIGINS", "http://a, http://b")
