@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from engine.types import EngineClient
 from gateway.errors import ApiError, bad_request
 from gateway.prefix.keep_warm import KeepWarm
-from gateway.prefix.pins import Pin, PinBook, PinError, PinnedPrompt, pinned_prompt
+from gateway.prefix.pins import Pin, PinBook, PinError, PinnedPrompt, pinned_prompt, short
 from gateway.prefix.tenants import SHARED, Tenant, shared_tenant
 from gateway.rendering import Renderer
 from gateway.schema.chat import ChatRequest
@@ -104,17 +104,19 @@ class Pinning:
             try:
                 request = PinRequest.model_validate_json(path.read_text())
             except (OSError, UnicodeDecodeError, ValidationError) as error:
-                log.error("the prefix file %s cannot be read: %s", path, error)
+                log.error("the prefix file %s cannot be read: %s", path, short(error))
                 continue
             expires = time.time() + request.ttl if request.ttl is not None else None
             yield self.tenant_named(request.tenant or SHARED), request, expires, True
-        for saved in self.book.saved():
+        for path, saved in self.book.saved():
             try:
-                request = PinRequest(name=saved["name"], efforts=saved["efforts"], **saved["request"])
-            except (ValidationError, KeyError, TypeError) as error:
-                log.error("a saved pin cannot be read: %s", error)
+                request = PinRequest.model_validate(
+                    {**saved.request, "name": saved.name, "efforts": saved.efforts}
+                )
+            except ValidationError as error:
+                log.warning("the pin %r saved in %s is not restored: %s", saved.name, path, short(error))
                 continue
-            yield self.tenant_named(saved["tenant"]), request, saved["expires"], False
+            yield self.tenant_named(saved.tenant), request, saved.expires, False
 
     def tenant_named(self, name: str) -> Tenant:
         """The tenant of this name, as a pin's file gives it."""

@@ -12,6 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from engine.types import BlockHash, EngineInfo, EnginePrompt
 from gateway.prefix.sections import Written
 from gateway.prefix.tenants import Tenant
@@ -87,6 +89,18 @@ class Pin:
         return sum(prompt.boundary for prompt in self.prompts)
 
 
+class SavedPin(BaseModel):
+    """A pin made over HTTP as its file holds it."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str
+    tenant: str
+    request: dict[str, Any]
+    efforts: list[str]
+    expires: float | None
+
+
 class PinBook:
     """All pins. With a folder, those made over HTTP are written there and found again after a restart.
 
@@ -151,35 +165,38 @@ class PinBook:
             if pin.expires is not None and pin.expires <= self._clock():
                 self.remove(pin)
 
-    def saved(self) -> list[dict[str, Any]]:
-        """What earlier runs of the service wrote, expired pins left out."""
+    def saved(self) -> list[tuple[Path, SavedPin]]:
+        """What earlier runs of the service wrote, and where; expired pins and damaged files left out."""
         found = []
         for path in sorted(self.folder.glob("*.json")) if self.folder else []:
+            content: object = None
             try:
-                saved = json.loads(path.read_text())
-                if saved["expires"] is None or saved["expires"] > self._clock():
-                    found.append(saved)
+                content = json.loads(path.read_text())
+                saved = SavedPin.model_validate(content)
+                if saved.expires is None or saved.expires > self._clock():
+                    found.append((path, saved))
                 else:
                     path.unlink()
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                log.warning("%s is no saved pin: %s", path, error)
+            except (OSError, ValueError, RecursionError) as error:
+                name = content.get("name") if isinstance(content, dict) else None
+                log.warning("the pin %r saved in %s is not restored: %s", name, path, short(error))
         return found
 
     def _write(self, pin: Pin) -> None:
         path = self._path(pin)
         if path is None:
             return
-        saved = {
-            "name": pin.name,
-            "tenant": pin.tenant.name,
-            "request": pin.request,
-            "efforts": list(pin.efforts),
-            "expires": pin.expires,
-        }
+        saved = SavedPin(
+            name=pin.name,
+            tenant=pin.tenant.name,
+            request=pin.request,
+            efforts=list(pin.efforts),
+            expires=pin.expires,
+        )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(saved))
+            partial.write_text(json.dumps(saved.model_dump()))
             partial.chmod(0o600)
             partial.replace(path)
         except OSError as error:
@@ -191,6 +208,14 @@ class PinBook:
         # Tenants and names differ in letters that a file system may not tell apart.
         digest = sha256(f"{pin.tenant.name}\0{pin.name}".encode()).hexdigest()[:16]
         return self.folder / f"{digest}.json"
+
+
+def short(error: Exception) -> str:
+    """The error without the prompt that pydantic would quote."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
 
 
 def pinned_prompt(

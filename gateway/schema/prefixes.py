@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 PinEffort = Literal["low", "high", "max", "none"]
 
@@ -25,6 +25,13 @@ class PinRequest(BaseModel):
     efforts: Annotated[list[PinEffort], Field(min_length=1, max_length=4)] = ["max"]
     ttl: Annotated[float, Field(gt=0)] | None = None
     tenant: str | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _fits_a_path(cls, value: str) -> str:
+        if value in (".", ".."):
+            raise ValueError("`.` and `..` cannot stand in a URL's path; choose another name")
+        return value
 
     @model_validator(mode="after")
     def _says_something(self) -> PinRequest:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from engine.types import CacheEventsLost, EngineDead, EngineError, EnginePrompt, Sampling
+from engine.types import CacheEventsLost, EngineDead, EngineError, EnginePrompt, EngineRejected, Sampling
 from gateway.xtml import Vocab
-from tests.api.conftest import END, END_THINK, Live, live_server
+from tests.api.conftest import END, END_THINK, Live, chat_body, live_server
 from tests.prefix.cached_engine import UNIT, CachedEngine
 from tests.prefix.prompts import system, tool, user
 
@@ -230,6 +230,7 @@ async def test_a_pin_ends_when_its_time_is_over(serve: Any) -> None:
     [
         ({"name": "x"}, None),
         ({"name": "a/b", "system": TEXT}, "name"),
+        ({"name": "..", "system": TEXT}, "name"),
         ({"name": "x", "system": TEXT, "efforts": ["medium"]}, "efforts[0]"),
         ({"name": "x", "system": TEXT, "ttl": 0}, "ttl"),
         ({"name": "x", "system": TEXT, "color": "red"}, "color"),
@@ -242,6 +243,21 @@ async def test_a_wrong_pin_is_a_400_that_names_the_field(serve: Any, body: Any, 
         response = await live.http.post("/v1/prefixes", json=body)
         assert response.status_code == 400, response.text
         assert response.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"name": "a", "system": ""}, "nothing to pin"),
+        ({"name": "a", "messages": []}, "nothing to pin"),
+        ({"name": "a", "system": TEXT, "efforts": ["max", "max"]}, "efforts must differ"),
+        ([], "must be a JSON object"),
+    ],
+)
+async def test_what_is_wrong_with_a_pin_as_a_whole_is_said(serve: Any, body: Any, said: str) -> None:
+    async with serve() as live:
+        response = await live.http.post("/v1/prefixes", json=body)
+        assert response.status_code == 400 and said in response.json()["error"]["message"]
 
 
 async def test_an_engine_that_does_not_keep_it_is_reported_not_believed(serve: Any) -> None:
@@ -269,6 +285,45 @@ async def test_a_dead_engine_is_a_503(serve: Any) -> None:
     async with serve(engine) as live:
         engine.error = EngineDead("gone")
         assert (await live.http.post("/v1/prefixes", json=PIN)).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(EngineRejected("x"), 400), (EngineError("x"), 502), (EngineDead("x"), 503)]
+)
+async def test_an_error_of_the_engine_at_a_probe_has_the_status_of_a_chat(
+    serve: Any, error: EngineError, status: int
+) -> None:
+    engine = CachedEngine()
+    async with serve(engine) as live:
+        engine.error = error
+        response = await live.http.post("/v1/prefixes/explain?probe=true", json=chat_body())
+    assert response.status_code == status and response.json()["error"]["message"]
+
+
+async def test_a_damaged_saved_pin_is_named_and_the_others_come_back(
+    serve: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(prefix_folder=tmp_path) as live:
+        await live.http.post("/v1/prefixes", json=PIN)
+        ((good, _),) = live.service.pinning().book.saved()
+    saved = json.loads(good.read_text())
+    damaged = {
+        "no-tenant": {name: value for name, value in saved.items() if name != "tenant"},
+        "odd-tenant": {**saved, "tenant": 7},
+        "no-request": {**saved, "request": None},
+        "odd-effort": {**saved, "efforts": ["huge"]},
+        "..": saved,
+    }
+    for number, (name, content) in enumerate(damaged.items()):
+        (tmp_path / f"0{number}.json").write_text(json.dumps({**content, "name": name}))
+    (tmp_path / "05.json").write_text("[]")
+    async with serve(prefix_folder=tmp_path) as live:
+        await until_warm(live)
+        assert len((await live.http.get("/v1/prefixes")).json()["data"]) == 1
+    warnings = [record.getMessage() for record in caplog.records if "is not restored" in record.message]
+    for number, name in enumerate([*damaged, None]):
+        (line,) = (w for w in warnings if f"0{number}.json" in w)
+        assert repr(name) in line and TEXT not in line
 
 
 async def test_pins_come_back_after_a_restart(serve: Any, tmp_path: Path) -> None:
