@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.errors import ServerErrorMiddleware
 
 from gateway.api import chat, engine, health, media, models, prefixes, tokens
 from gateway.api.disconnect import end_tasks
-from gateway.errors import install_handlers
+from gateway.errors import install_handlers, unforeseen
 from gateway.service import Service
 
 # What a browser's script may read of replies (docs/api.md).
@@ -48,6 +49,8 @@ def build_app(service: Service) -> FastAPI:
     app.state.service = service
     install_handlers(app)
     if origins := service.settings.cors_origins:
+        # Starlette's own answer to unforeseen errors would pass the CORS headers by.
+        app.add_middleware(ServerErrorMiddleware, handler=unforeseen)
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,

@@ -56,6 +56,16 @@ def server_failed() -> ApiError:
     return ApiError(500, "The server failed on this request; its log says why")
 
 
+async def unforeseen(_: Request, __: Exception) -> JSONResponse:
+    """The answer to an error nobody expected; Starlette raises it again once this is sent, for the log."""
+    return server_failed().response()
+
+
+def stopping() -> ApiError:
+    """503: the server was told to stop, and the time for what it had begun is over."""
+    return ApiError(503, "The server is stopping; try again, or elsewhere", code="server_stopping")
+
+
 def field_path(parts: Iterable[int | str]) -> str:
     """`("messages", 2, "content")` as `messages[2].content`."""
     path = ""
@@ -90,10 +100,7 @@ def install_handlers(app: FastAPI) -> None:
         errors = [{**e, "loc": e["loc"][1:]} for e in error.errors()]
         return from_validation(errors).response()
 
-    @app.exception_handler(Exception)
-    async def unforeseen(_: Request, __: Exception) -> JSONResponse:
-        # Starlette raises it again once this is sent, so that it is in the log.
-        return server_failed().response()
+    app.add_exception_handler(Exception, unforeseen)
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:

@@ -122,7 +122,8 @@ def _logit_bias(request: ChatRequest, vocab: Vocab, engine: EngineInfo) -> dict[
     if request.logit_bias and engine.speculative:
         raise bad_request("logit_bias cannot be used while the engine decodes speculatively", "logit_bias")
     for key, value in (request.logit_bias or {}).items():
-        if not key.isascii() or not key.isdigit() or int(key) >= vocab.size:
+        # The length first: Python refuses to read numbers of thousands of digits.
+        if len(key) > 20 or not key.isascii() or not key.isdigit() or int(key) >= vocab.size:
             raise bad_request(
                 f"logit_bias: {key[:40]!r} is no token id; ids go from 0 to {vocab.size - 1}", "logit_bias"
             )

@@ -29,9 +29,16 @@ async def read_body(request: Request, limit: int) -> bytes:
             415, it is compressed.
         ClientDisconnected: the client went away while sending.
     """
+    try:
+        return await _read(request, limit)
+    except ClientDisconnect:
+        raise ClientDisconnected from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
     stream = request.stream()
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
+    encoding = ", ".join(request.headers.getlist("content-encoding"))
+    if any(name.strip().lower() not in ("", "identity") for name in encoding.split(",")):
         await _drain(stream)
         raise ApiError(
             415,
@@ -45,15 +52,12 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
-    try:
-        async for chunk in stream:
-            size += len(chunk)
-            if size > limit:
-                await _drain(stream)
-                raise _too_large(limit)
-            chunks.append(chunk)
-    except ClientDisconnect:
-        raise ClientDisconnected from None
+    async for chunk in stream:
+        size += len(chunk)
+        if size > limit:
+            await _drain(stream)
+            raise _too_large(limit)
+        chunks.append(chunk)
     return b"".join(chunks)
 
 
@@ -90,7 +94,7 @@ async def read_json(request: Request, model: type[Model], limit: int) -> Model:
         errors = invalid.errors(include_url=False, include_input=False, include_context=False)
     if errors[0]["type"] == "json_invalid":
         raise bad_request(f"The body is not valid JSON: {errors[0]['msg']}")
-    if not errors[0]["loc"]:
+    if errors[0]["type"] == "model_type" and not errors[0]["loc"]:
         raise bad_request("The body must be a JSON object")
     raise from_validation([dict(error) for error in errors], frozenset(model.model_fields))
 

@@ -3,12 +3,13 @@
 import asyncio
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
 from PIL import Image
 
+from gateway.api import body
 from tests.api.conftest import END, END_THINK, Live, Server, chat_body
 from tests.scripted import Script
 
@@ -115,3 +116,32 @@ async def test_a_picture_in_the_prompt_reaches_the_engine_in_its_place(
     pads = [i for i, token in enumerate(prompt.ids) if token == vocab.media_pad]
     assert pads == list(range(placed.offset, placed.offset + 414))
     assert reply["usage"]["prompt_tokens_details"]["image_tokens"] == 414
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("header", [b"content-encoding: gzip", b"k3-test: larger than allowed"])
+async def test_while_a_refused_body_is_read_to_its_end(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, header: bytes
+) -> None:
+    """Nothing failed, so the log tells of no error."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def watched(stream: AsyncIterator[bytes]) -> None:
+        begun.set()
+        try:
+            await drain(stream)
+        finally:
+            ended.set()
+
+    drain = body._drain
+    monkeypatch.setattr(body, "_drain", watched)
+    async with server(Script([1]), max_body_bytes=4096) as live:
+        host, port = live.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n"
+        writer.write(head + header + b"\r\n\r\n" + b" " * 1000)
+        await begun.wait()
+        writer.close()
+        await ended.wait()
+    # The server has ended, and with it what it does for this request.
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

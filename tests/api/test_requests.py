@@ -27,6 +27,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
     ({"model": 3}, "model"),
+    ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
     ({"temperature": "hot"}, "temperature"),
     ({"temperature": 3}, "temperature"),
     ({"top_p": 0}, "top_p"),
@@ -287,11 +288,14 @@ async def test_unknown_paths_and_methods_have_openai_error_bodies(server: Server
 async def test_a_compressed_body_is_refused_in_plain_words(server: Server, ids: Ids) -> None:
     body = gzip.compress(json.dumps(chat_body()).encode())
     async with server(Script(ids(f"a{END_THINK}b{END}"))) as live:
-        refused = await live.http.post(
-            "/v1/chat/completions", content=body, headers={"content-encoding": "gzip"}
-        )
-        assert refused.status_code == 415 and "uncompressed" in refused.json()["error"]["message"]
-        assert refused.headers["accept-encoding"] == "identity"
+        for encodings in (["gzip"], ["identity", "gzip"]):
+            refused = await live.http.post(
+                "/v1/chat/completions",
+                content=body,
+                headers=[("content-encoding", encoding) for encoding in encodings],
+            )
+            assert refused.status_code == 415 and "uncompressed" in refused.json()["error"]["message"]
+            assert refused.headers["accept-encoding"] == "identity"
         plain = {"content-encoding": "identity"}
         assert (
             await live.http.post("/v1/chat/completions", json=chat_body(), headers=plain)
@@ -323,3 +327,15 @@ async def test_browsers_are_let_in_from_the_origins_of_the_setting(server: Serve
     async with server(script) as live:
         reply = await live.http.post("/v1/chat/completions", json=chat_body(), headers=page)
         assert "access-control-allow-origin" not in reply.headers
+
+
+async def test_a_page_may_read_why_the_server_failed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gateway.api.chat.Replies", broken)
+    page = {"origin": "https://chat.example"}
+    async with server(Script([1]), cors_origins=["https://chat.example"]) as live:
+        reply = await live.http.post("/v1/chat/completions", json=chat_body(), headers=page)
+    assert reply.status_code == 500 and reply.json()["error"]["type"] == "server_error"
+    assert reply.headers["access-control-allow-origin"] == "https://chat.example"
