@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from engine.types import EngineClient, EngineError, Sampling, TokenLogprob
 from gateway.content_logprobs import ContentLogprobs
-from gateway.errors import bad_request
+from gateway.errors import bad_request, stopping
 from gateway.metrics import Totals
 from gateway.prefix.prefixes import Run
 from gateway.prefix.tenants import EVERYBODY, Tenant
@@ -59,9 +59,12 @@ class Completions:
         self.engine = engine
         self.totals = totals
         self._running: set[str] = set()
+        self._ended = False
 
     async def end_all(self) -> None:
-        """Abort every request in the engine; their clients get an error instead of a torn connection."""
+        """Abort every request in the engine, and let no more in; their clients get an error instead of a
+        torn connection."""
+        self._ended = True
         for request_id in list(self._running):
             await self.engine.abort(request_id)
 
@@ -104,8 +107,10 @@ class Completions:
         """Yield decoded progress of every choice; `counts` is kept up to date while it runs.
 
         Closing the generator aborts the request in the engine.
-        Raises engine.types.EngineError and its subclasses.
+        Raises engine.types.EngineError and its subclasses, and ApiError 503 after `end_all`.
         """
+        if self._ended:
+            raise stopping()
         decoders = [self._decoder(prepared, request) for _ in range(prepared.sampling.n)]
         content_logprobs = [
             ContentLogprobs(self.renderer.vocab, with_stop=bool(request.stop_strings)) for _ in decoders

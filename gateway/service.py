@@ -83,22 +83,24 @@ class Service:
         self.keys = Keys([key.get_secret_value() for key in settings.api_keys])
         self.created = int(time.time())
         self.status = Status(since=time.monotonic())
+        self.ending = asyncio.Event()
         self.engine: ServedEngine | None = None
         self._start_engine = start_engine
         self._on_failure = on_failure
         self._completions: Completions | None = None
         self._pinning: Pinning | None = None
+        self._keeping_pins: asyncio.Task[None] | None = None
 
     async def run_engine(self) -> None:
         """Start the engine and watch over it; cancelling shuts it down."""
-        pinning: asyncio.Task[None] | None = None
         try:
             self.engine = await self._start_engine(self._report)
             self._completions = Completions(self.renderer, self.engine, self.totals)
             await self._until_patches_agree()
             self.renderer.prefixes.attach(self.engine.info)
             self._pinning = Pinning(self.renderer, self.engine)
-            pinning = asyncio.create_task(self._pinning.run(), name="pinning")
+            self._keeping_pins = asyncio.create_task(self._pinning.run(), name="pinning")
+            self._keeping_pins.add_done_callback(_log_failure)
             self._enter("ready", "serving")
             await self.engine.wait_dead()
             raise RuntimeError("the engine died; its own messages are above")
@@ -109,8 +111,8 @@ class Service:
             self._enter("dead", str(error))
             self._on_failure(error)
         finally:
-            if pinning is not None:
-                pinning.cancel()
+            if self._keeping_pins is not None:
+                self._keeping_pins.cancel()
             if self.engine is not None:
                 await self.engine.shutdown()
 
@@ -134,7 +136,13 @@ class Service:
             await asyncio.sleep(_PATCH_POLL_SECONDS)
 
     async def end_requests(self) -> None:
-        """End what is still being answered, before the server's patience at shutdown is over."""
+        """End what is still being answered, before the server's patience at shutdown is over.
+
+        From here on nothing new starts in the engine.
+        """
+        self.ending.set()
+        if self._keeping_pins is not None:
+            self._keeping_pins.cancel()
         if self._completions is not None:
             await self._completions.end_all()
 
@@ -192,6 +200,11 @@ class Service:
         level = logging.ERROR if phase == "dead" else logging.INFO
         log.log(level, "engine %s: %s (after %.1f s)", phase, detail, time.monotonic() - self.status.since)
         self.status = Status(phase, detail, time.monotonic())
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("prefixes are pinned no longer", exc_info=error)
 
 
 def service_of(request: Request) -> Service:

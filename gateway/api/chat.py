@@ -11,14 +11,15 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from engine.types import EngineDead, EngineError, EngineRejected, TokenLogprob
+from engine.types import EngineError, TokenLogprob
 from gateway.api.body import read_json
 from gateway.api.disconnect import ClientDisconnected, end_tasks, unless_disconnected
+from gateway.api.engine_errors import engine_failed
 from gateway.api.openapi import body_of, error_responses
 from gateway.api.replies import Replies, header_values
 from gateway.api.stream import DONE, EventStream, sse
 from gateway.completion import Completions, Counts, Prepared, Progress
-from gateway.errors import ApiError, bad_request, server_failed
+from gateway.errors import ApiError, server_failed
 from gateway.prefix.tenants import Tenant
 from gateway.schema.chat import ChatRequest
 from gateway.service import Service, service_of
@@ -70,7 +71,7 @@ async def _whole(service: Service, completions: Completions, body: ChatRequest, 
                     reasons[step.index] = step.finish_reason
                     expected = expected or _was_cut(step)
     except EngineError as error:
-        raise _api_error(error) from error
+        raise engine_failed(error) from error
     folded = [fold(choice) for choice in events]
     if not expected and not any(r.reasoning or r.content or r.tool_calls or r.unparsed for r in folded):
         raise _empty()
@@ -101,7 +102,7 @@ async def _streamed(
         try:
             first.result()
         except EngineError as error:
-            raise _api_error(error) from error
+            raise engine_failed(error) from error
     frames = _frames(_chunks(_resume(first, progress), replies, counts, body, prepared), replies.id)
     headers = header_values(prepared.rendered.headers)
     return EventStream(frames, held=held.pop_all(), headers=headers, keep_alive=keep_alive)
@@ -127,7 +128,7 @@ async def _frames(chunks: AsyncGenerator[bytes, None], request_id: str) -> Async
         except ApiError as error:
             yield sse(error.body)
         except EngineError as error:
-            yield sse(_api_error(error).body)
+            yield sse(engine_failed(error).body)
         except Exception:
             log.exception("request %s failed", request_id)
             yield sse(server_failed().body)
@@ -179,15 +180,6 @@ def _was_cut(step: Progress) -> bool:
 
 def _says_something(event: Event) -> bool:
     return not isinstance(event, ReasoningClosed)
-
-
-def _api_error(error: EngineError) -> ApiError:
-    """What the client is told of an engine's error."""
-    if isinstance(error, EngineRejected):
-        return bad_request(str(error))
-    if isinstance(error, EngineDead):
-        return ApiError(503, "The engine has stopped; the server restarts. Try again.", code="engine_dead")
-    return ApiError(502, f"Generation failed: {error}", code="generation_failed")
 
 
 def _empty() -> ApiError:

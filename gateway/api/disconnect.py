@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.types import Receive
 
+from gateway.errors import stopping
+from gateway.service import service_of
+
 Result = TypeVar("Result")
 
 
@@ -23,20 +26,22 @@ async def disconnected(receive: Receive) -> None:
 
 
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Await `work`; cancel it as soon as the client disconnects.
+    """Await `work`; cancel it as soon as the client disconnects, or the server ends what is not done.
 
     Raises:
         ClientDisconnected: the client went away first. `work` has then been cancelled and has ended.
+        ApiError: 503, `Service.end_requests` came first; likewise.
     """
     task = asyncio.ensure_future(work)
-    watcher = asyncio.ensure_future(disconnected(request.receive))
+    gone = asyncio.ensure_future(disconnected(request.receive))
+    ending = asyncio.ensure_future(service_of(request).ending.wait())
     try:
-        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnected
-        return task.result()
+        await asyncio.wait({task, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientDisconnected if gone.done() else stopping()
     finally:
-        await end_tasks(task, watcher)
+        await end_tasks(task, gone, ending)
 
 
 async def end_tasks(*tasks: asyncio.Future[Any]) -> None:

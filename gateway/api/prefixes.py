@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,8 +12,9 @@ from fastapi.responses import Response
 from engine.types import EngineDead, EngineError, Sampling
 from gateway.api.body import read_json
 from gateway.api.disconnect import ClientDisconnected, unless_disconnected
+from gateway.api.engine_errors import engine_failed
 from gateway.api.openapi import body_of, error_responses
-from gateway.errors import ApiError, bad_request
+from gateway.errors import ApiError
 from gateway.prefix.pins import Pin
 from gateway.prefix.tenants import SHARED, Tenant
 from gateway.schema.chat import ChatRequest
@@ -44,7 +46,7 @@ async def pin_prefix(request: Request) -> Any:
     except ClientDisconnected:
         return Response(status_code=499)
     except EngineDead as error:
-        raise ApiError(503, f"The engine has stopped: {error}", code="engine_dead") from error
+        raise engine_failed(error) from error
     return pinning.as_json(pin)
 
 
@@ -85,7 +87,7 @@ async def delete_prefix(request: Request, name: str, user: str | None = None) ->
     "/v1/prefixes/explain",
     response_model=Explained,
     openapi_extra=body_of(ChatRequest),
-    responses=error_responses(400, 401, 404, 413, 415, 503),
+    responses=error_responses(400, 401, 404, 413, 415, 502, 503),
 )
 async def explain_prefix(request: Request, probe: bool = False) -> Any:
     """What would become of a chat request's prompt. `?probe=true` asks the engine, which computes it."""
@@ -110,14 +112,14 @@ async def _explain(service: Service, body: ChatRequest, tenant: Tenant, probe: b
         several = service.engine.info.n_data_parallel_ranks > 1
         sampling = Sampling(1, temperature=0.0, data_parallel_rank=account.rank if several else None)
         try:
-            async for step in service.engine.generate(
+            steps = service.engine.generate(
                 rendered.engine_prompt, sampling, f"probe-{uuid.uuid4().hex[:16]}"
-            ):
-                account.n_cached = max(account.n_cached or 0, step.n_cached or 0)
-        except EngineDead as error:
-            raise ApiError(503, f"The engine has stopped: {error}", code="engine_dead") from error
+            )
+            async with aclosing(steps):
+                async for step in steps:
+                    account.n_cached = max(account.n_cached or 0, step.n_cached or 0)
         except EngineError as error:
-            raise bad_request(str(error)) from error
+            raise engine_failed(error) from error
     known = match.known[-1].end if match.known else 0
     sections = [
         {

@@ -1,0 +1,82 @@
+"""What is not done when the patience at shutdown is over ends with an error, not a torn connection."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.completion import Counts
+from gateway.errors import ApiError
+from gateway.schema.chat import ChatRequest
+from tests.api.conftest import END, END_THINK, Server, chat_body
+from tests.api.test_disconnect import until
+from tests.scripted import Script
+
+Ids = Callable[[str], list[int]]
+
+
+def is_stopping(response: httpx.Response) -> bool:
+    return response.status_code == 503 and response.json()["error"]["code"] == "server_stopping"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_that_waits_for_a_picture_never_reaches_the_engine(server: Server, stream: bool) -> None:
+    asked = asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await reader.read()  # until the fetcher hangs up
+        writer.close()
+
+    slow = await asyncio.start_server(never_answer, "127.0.0.1", 0)
+    host = f"127.0.0.1:{slow.sockets[0].getsockname()[1]}"
+    content = [{"type": "image_url", "image_url": {"url": f"http://{host}/x.png"}}]
+    async with slow, server(Script([1]), media_allowed_hosts=[host]) as live:
+        waiting = asyncio.create_task(
+            live.chat(messages=[{"role": "user", "content": content}], stream=stream)
+        )
+        await asked.wait()
+        await live.service.end_requests()
+        assert is_stopping(await waiting)
+        assert not live.engine.requests
+        await until(lambda: live.service.admission.running == 0)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", chat_body()),
+        ("/v1/chat/completions", chat_body(stream=True)),
+        ("/v1/prefixes/explain?probe=true", chat_body()),
+        ("/v1/prefixes", {"name": "coder", "system": "You are a careful engineer. " * 60}),
+    ],
+)
+async def test_what_waits_for_the_engine_ends(
+    server: Server, ids: Ids, path: str, body: dict[str, Any]
+) -> None:
+    script = Script(ids(f"a{END_THINK}b{END}"), hold=asyncio.Event())
+    async with server(script, pin_budget_tokens=5000) as live:
+        waiting = asyncio.create_task(live.http.post(path, json=body))
+        await until(lambda: bool(live.engine.running))
+        await live.service.end_requests()
+        assert is_stopping(await waiting)
+        await until(lambda: not live.engine.running)
+        assert len(live.engine.requests) == 1
+
+
+async def test_nothing_new_starts_in_the_engine(server: Server, ids: Ids) -> None:
+    async with server(Script(ids(f"a{END_THINK}b{END}"))) as live:
+        request = ChatRequest.model_validate(chat_body())
+        completions = live.service.completions()
+        prepared = await completions.prepare(request)
+        await live.service.end_requests()
+        assert is_stopping(await live.chat())
+        assert is_stopping(await live.chat(stream=True))
+        with pytest.raises(ApiError, match="stopping"):
+            await anext(completions.run(prepared, request, "late", Counts()))
+        assert not live.engine.requests
