@@ -19,6 +19,7 @@ from typing import Any
 
 from gateway.xtml.conversation import Conversation, ConversationError
 from gateway.xtml.grammar_calls import CallableTool, Marks, calls_grammar
+from gateway.xtml.grammar_cost import Budget
 from gateway.xtml.grammar_schema import Shapes, compiled
 from gateway.xtml.vocab import Vocab
 
@@ -176,7 +177,7 @@ def _answer(schema: str) -> tuple[str, tuple[str, ...]]:
     loosened: dict[str, None] = {}
     path = "response_format.json_schema.schema"
     document = json.loads(schema)
-    shapes = Shapes(document, lambda place, what: loosened.setdefault(f"{place}: {what}"))
+    shapes = Shapes(document, lambda place, what: loosened.setdefault(f"{place}: {what}"), Budget())
     try:
         cleaned = shapes.json_schema(document, path)
     except RecursionError:

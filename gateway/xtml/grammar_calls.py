@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.xtml.grammar_cost import Budget
 from gateway.xtml.grammar_regex import text_of_length
 from gateway.xtml.grammar_rules import Rules, either, literal, none_of, regex_rules
 from gateway.xtml.grammar_schema import TYPES, Schema, Shapes, compiled
@@ -70,6 +71,7 @@ class _Variant:
 class _Writer:
     def __init__(self, marks: Marks) -> None:
         self._rules = Rules()
+        self._budget = Budget()
         self._loosened: dict[str, None] = {}
         opened, closed, sep = (f"Token({i})" for i in (marks.open, marks.close, marks.sep))
         excluded = f"ExcludeToken({', '.join(map(str, marks.special))})"
@@ -109,7 +111,7 @@ class _Writer:
 
     def _variants(self, tool: CallableTool) -> list[_Variant]:
         path = f"{tool.path}.function.parameters"
-        shapes = Shapes(tool.parameters, self._report)
+        shapes = Shapes(tool.parameters, self._report, self._budget)
         anything = _Variant({}, (), True, path, shapes)
         if tool.parameters is None:
             return [anything]

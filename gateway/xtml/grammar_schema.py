@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from gateway.xtml.grammar_regex import UnsupportedPattern, text_of_length, whole_text
+from gateway.xtml.grammar_cost import Budget
+from gateway.xtml.grammar_ranges import UnsupportedPattern
+from gateway.xtml.grammar_regex import cost, text_of_length, whole_text
 from gateway.xtml.grammar_rules import regex_rules, renamed
 
 Schema = dict[str, Any]
@@ -56,6 +58,7 @@ _FORMATS = {
     "uri": r"^[A-Za-z][A-Za-z0-9+.-]*:[!#-;=?-\[\]_a-z~]+$",
     "uuid": "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
 }
+_INDEX = re.compile("[0-9]{1,9}")  # Python refuses to read thousands of digits
 _PATTERN_RULE = re.compile(r'^(\w+) ::= Regex\("((?:\\.|[^"\\])*)", json_string=true\)$', re.MULTILINE)
 
 
@@ -82,11 +85,15 @@ def _written_out(rule: re.Match[str]) -> str:
 
 
 class Shapes:
-    """What may stand at a place of one schema document. `report(path, what)` hears what is not enforced."""
+    """What may stand at a place of one schema document. `report(path, what)` hears what is not enforced.
 
-    def __init__(self, document: Any, report: Callable[[str, str], None]) -> None:
+    `budget` is shared by the documents of a request.
+    """
+
+    def __init__(self, document: Any, report: Callable[[str, str], None], budget: Budget) -> None:
         self._document = document
         self._report = report
+        self._budget = budget
         self._names: dict[str, str] = {}  # $ref -> name in $defs
         self._definitions: dict[str, Schema] = {}
         self._places_left = MAX_PLACES
@@ -166,7 +173,7 @@ class Shapes:
         if isinstance(pointer, str) and (pointer in ("", "#") or pointer.startswith("#/")):
             for step in pointer.split("/")[1:]:
                 step = step.replace("~1", "/").replace("~0", "~")
-                if isinstance(node, list) and step.isdecimal() and int(step) < len(node):
+                if isinstance(node, list) and _INDEX.fullmatch(step) and int(step) < len(node):
                     node = node[int(step)]
                 elif isinstance(node, dict) and step in node:
                     node = node[step]
@@ -217,10 +224,13 @@ class Shapes:
         allowed = _types_of(node)
         out: list[tuple[str, Schema]] = []
         if isinstance(values, list):
+            enforced = self._budget.takes_values(path, json.dumps(values, ensure_ascii=False))
+            if not enforced:
+                self._report(path, "enum or const not enforced (too much text)")
             for kind in TYPES:
                 chosen = [v for v in values if _wire_type(v) == kind]
                 if chosen and (kind in allowed or (kind == "number" and "integer" in allowed)):
-                    out.append((kind, {"enum": chosen}))
+                    out.append((kind, {"enum": chosen} if enforced else {"type": kind}))
             return out
         for kind in dict.fromkeys("number" if t == "integer" else t for t in allowed):
             own = {k: node[k] for k in _OF_TYPE.get(kind, ()) if k in node}
@@ -285,7 +295,7 @@ class Shapes:
         least, most = (_count(node.get(k)) for k in ("minLength", "maxLength"))
         wishes: list[tuple[str, Callable[[], str]]] = []
         if isinstance(pattern := node.get("pattern"), str):
-            wishes.append(("pattern", lambda: whole_text(pattern, in_json=in_json)))
+            wishes.append(("pattern", lambda: self._affordable(pattern, path, in_json)))
         if "format" in node:
             wishes.append(("format", lambda: whole_text(_format(node["format"]), in_json=in_json)))
         if least or most is not None:
@@ -305,6 +315,11 @@ class Shapes:
                 why = str(e).splitlines()[0] if isinstance(e, UnsupportedPattern) else "xgrammar cannot"
                 self._report(path, f"{keyword} not enforced ({why})")
         return found
+
+    def _affordable(self, pattern: str, path: str, in_json: bool) -> str:
+        if not self._budget.takes_pattern(path, pattern, cost(pattern)):
+            raise UnsupportedPattern("too much of patterns in one request")
+        return whole_text(pattern, in_json=in_json)
 
     def _clean_object(self, node: Schema, path: str, depth: int) -> Schema:
         properties, required, extra = self.members(node, path)
@@ -404,6 +419,23 @@ def _count(value: Any) -> int | None:
     return int(value) if value == value // 1 else None  # 2.0 counts as 2 in JSON schema
 
 
+def _canonical(value: Any) -> str:
+    """The same text for values that are equal in JSON: 1 and 1.0 are, 1 and true are not."""
+    return json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_plain(v) for v in value]
+        case dict():
+            return {k: _plain(v) for k, v in value.items()}
+        case _:
+            return value
+
+
 def _both(key: str, a: Any, b: Any) -> Any:
     """One value that says `a` and `b` of a keyword; None where there is none."""
     match key, a, b:
@@ -411,13 +443,15 @@ def _both(key: str, a: Any, b: Any) -> Any:
             shared = {k: {"allOf": [a[k], b[k]]} if a[k] != b[k] else a[k] for k in a.keys() & b.keys()}
             return a | b | shared
         case "required", list(), list():
-            return a + [k for k in b if k not in a]
+            return list(dict.fromkeys(k for k in [*a, *b] if isinstance(k, str)))
         case "enum", list(), list():
-            return [v for v in a if v in b]
+            in_b = {_canonical(v) for v in b}
+            return [v for v in a if _canonical(v) in in_b]
         case "type", _, _:
             left, right = ([x] if isinstance(x, str) else x for x in (a, b))
             if not (isinstance(left, list) and isinstance(right, list)):
                 return None
+            left, right = (dict.fromkeys(t for t in ts if isinstance(t, str)) for ts in (left, right))
             kept = [t for t in left if t in right or (t == "integer" and "number" in right)]
             kept += [t for t in right if t == "integer" and "number" in left and "integer" not in left]
             return kept or None

@@ -22,7 +22,8 @@ from gateway.xtml import (
     from_request,
 )
 from gateway.xtml.grammar import Grammar, structural_tag
-from gateway.xtml.grammar_regex import UnsupportedPattern, whole_text
+from gateway.xtml.grammar_ranges import UnsupportedPattern
+from gateway.xtml.grammar_regex import whole_text
 from gateway.xtml.grammar_schema import _ANNOTATIONS, _GENERAL, _OF_TYPE
 from tests.xtml.schema_instances import ENFORCED, instance
 
