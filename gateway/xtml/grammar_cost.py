@@ -20,7 +20,7 @@ except ImportError:  # pragma: no cover - the name before Python 3.11
 
 MAX_SIZE = 4500  # characters of one pattern, counted repeats written out
 MAX_CHOICES = 24  # of one pattern, see `_Judge`
-MAX_SIZES = 20_000  # of all patterns of one request
+MAX_SIZES = 10_000  # of all patterns of one request
 MAX_CHOICES_IN_ALL = 200
 MAX_VALUES = 40_000  # UTF-8 bytes of all enum and const values of one request, as JSON
 _ENDLESS = 4  # how often a choice inside an endless repeat counts
