@@ -138,9 +138,9 @@ class Completions:
                     if step.index not in open_choices:
                         continue  # cut at a stop string; the engine goes on until its siblings are done
                     if step.finish_reason in ("abort", "error"):
-                        raise EngineError(
-                            "the engine gave up the reply before it was complete, as when the server stops"
-                        )
+                        if self._ended:
+                            raise stopping()
+                        raise EngineError("the engine gave up the reply before it was complete")
                     decoder = decoders[step.index]
                     counts.n_completion += len(step.token_ids)
                     events = decoder.feed(step.token_ids)

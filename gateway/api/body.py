@@ -10,7 +10,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from gateway.api.disconnect import ClientDisconnected
+from gateway.api.disconnect import ClientDisconnected, unless_ended
 from gateway.errors import ApiError, bad_request, from_validation
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -26,11 +26,11 @@ async def read_body(request: Request, limit: int) -> bytes:
 
     Raises:
         ApiError: 413, the body is larger than `limit` bytes, by its Content-Length or while it is read;
-            415, it is compressed.
+            415, it is compressed; 503, the server ends while the body is still being sent.
         ClientDisconnected: the client went away while sending.
     """
     try:
-        return await _read(request, limit)
+        return await unless_ended(request, _read(request, limit))
     except ClientDisconnect:
         raise ClientDisconnected from None
 

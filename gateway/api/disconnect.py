@@ -32,16 +32,36 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
         ClientDisconnected: the client went away first. `work` has then been cancelled and has ended.
         ApiError: 503, `Service.end_requests` came first; likewise.
     """
+    return await unless_ended(request, _unless_gone(request, work))
+
+
+async def unless_ended(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Await `work`; cancel it when the server ends what is not done.
+
+    Raises:
+        ApiError: 503, `Service.end_requests` came first. `work` has then been cancelled and has ended.
+    """
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(disconnected(request.receive))
     ending = asyncio.ensure_future(service_of(request).ending.wait())
     try:
-        await asyncio.wait({task, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientDisconnected if gone.done() else stopping()
+        await asyncio.wait({task, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise stopping()
+        return task.result()
     finally:
-        await end_tasks(task, gone, ending)
+        await end_tasks(task, ending)
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    task = asyncio.ensure_future(work)
+    watcher = asyncio.ensure_future(disconnected(request.receive))
+    try:
+        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnected
+        return task.result()
+    finally:
+        await end_tasks(task, watcher)
 
 
 async def end_tasks(*tasks: asyncio.Future[Any]) -> None:

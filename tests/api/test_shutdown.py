@@ -1,6 +1,7 @@
 """What is not done when the patience at shutdown is over ends with an error, not a torn connection."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -80,3 +81,35 @@ async def test_nothing_new_starts_in_the_engine(server: Server, ids: Ids) -> Non
         with pytest.raises(ApiError, match="stopping"):
             await anext(completions.run(prepared, request, "late", Counts()))
         assert not live.engine.requests
+
+
+@pytest.mark.timeout(20)
+async def test_a_reply_that_the_engine_aborts_ends_with_the_same_error(server: Server, ids: Ids) -> None:
+    stall = asyncio.Event()
+    script = Script(ids(f"thinking{END_THINK}b"), finish_reason="abort", stall=stall)
+    async with server(script) as live:
+        frames = []
+        body = chat_body(stream=True)
+        async with live.http.stream("POST", "/v1/chat/completions", json=body) as response:
+            async for line in response.aiter_lines():
+                if "reasoning_content" in line and not stall.is_set():
+                    await live.service.end_requests()
+                    stall.set()
+                frames += [line[6:]] if line.startswith("data: ") else []
+        assert len(live.engine.aborted) >= 1
+    assert json.loads(frames[-1])["error"]["code"] == "server_stopping"
+
+
+@pytest.mark.timeout(20)
+async def test_a_body_that_is_still_being_sent(server: Server) -> None:
+    async with server(Script([1])) as live:
+        host, port = live.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+        writer.write(head + b"content-length: 900\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")  # 100: the server has begun to read
+        writer.write(b"{")
+        await live.service.end_requests()
+        answer = await reader.readuntil(b"server_stopping")
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 503")
