@@ -72,8 +72,7 @@ class Settings(BaseSettings):
     )
     cors_origins: list[str] = Field(
         [],
-        description="Origins (JSON list) whose pages may call this API from a browser, `*` for all; none if "
-        "empty.",
+        description="Origins whose pages may call this API from a browser, `*` for all; none if empty.",
     )
     max_body_bytes: int = Field(
         256 * MEBIBYTE, ge=1024, description="Largest request body in bytes; beyond it 413."
