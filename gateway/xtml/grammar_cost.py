@@ -128,9 +128,11 @@ class _Judge:
         endless = most is _constants.MAXREPEAT
         first, nullable = self._first_of(body)
         if least != most and overlap([first, follow]):
-            span = 0 if endless else most - least - 1
-            # A counter of characters that JSON may escape is dearer by far.
-            self.choose(times * (1 + span // (8 if overlap([first, _ESCAPED_IN_JSON]) else 50)))
+            if endless:  # in another repeat, each round of that one goes on beside the others
+                weight = 3 if times == 1 else 5
+            else:  # a counter of characters that JSON may escape is dearer by far
+                weight = 1 + (most - least - 1) // (4 if overlap([first, _ESCAPED_IN_JSON]) else 50)
+            self.choose(times * weight)
         count = max(least, _ENDLESS) if endless else most
         if nullable and count > 1:
             self.choose(times * count)

@@ -17,8 +17,10 @@ DEAR_PATTERNS = {
     "nullable repeat": r"^(\s*\w*\s*){0,500}$",
     "counter in a counter": r"^(\w{0,64},?){0,64}$",
     "counters in counters": "^((((a|b){0,4096}){0,4096}){0,4096}){0,4096}$",
-    "ambiguous repeat": r"^(\w+\s?){0,100}$",
-    "counters side by side": "^.{1,1000}.{1,1000}$",
+    "ambiguous repeat": r"^(\w+\s?){0,20}$",
+    "endless ones side by side": "^.*.*.*.*.*.*.*.*.*.*.*.*$",
+    "endless in endless": r"^(\s*\w*\s*)*$",
+    "counters side by side": "^.{1,100}.{1,100}$",
     "long repeat of a group": "^(abc|de|ab){0,4096}$",
     "exact counters in each other": "^((a{100}){100}){100}$",
     "long text": "^" + "a" * 30_000 + "$",
@@ -30,7 +32,7 @@ ORDINARY_PATTERNS = [
     r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
     r"^[a-zA-Z0-9.!#$%&'*+/=?^_`{|}~-]+@[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
     r"(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$",
-    r"^(https?:\/\/)?([\da-z\.-]+)\.([a-z\.]{2,6})([\/\w \.-]*)*\/?$",
+    r"^https?://[^\s/$.?#].[^\s]*$",
     r"^((25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(25[0-5]|2[0-4]\d|1?\d?\d)$",
     "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
     r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
