@@ -23,6 +23,7 @@ DEAR_PATTERNS = {
     "counters side by side": "^.{1,100}.{1,100}$",
     "long repeat of a group": "^(abc|de|ab){0,4096}$",
     "exact counters in each other": "^((a{100}){100}){100}$",
+    "long counter of a wide class": r'^[^"\\\x00-\x1f]{1,250}$',
     "long text": "^" + "a" * 30_000 + "$",
 }
 ORDINARY_PATTERNS = [
@@ -41,6 +42,7 @@ ORDINARY_PATTERNS = [
     r"^(\w+\s?)+$",
     r"^\w{1,64}(,\w{1,64}){0,63}$",
     "^.{1,4096}$",
+    r"^[\w ]{1,500}$",
     "^(" + "|".join(f"word{i}" for i in range(300)) + ")$",
 ]  # fmt: skip
 BIG = 100_000
