@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from gateway.xtml.grammar_cost import Budget
+from gateway.xtml.grammar_formats import pattern_of_format
 from gateway.xtml.grammar_ranges import UnsupportedPattern
 from gateway.xtml.grammar_regex import cost, text_of_length, whole_text
 from gateway.xtml.grammar_rules import regex_rules, renamed
@@ -44,20 +45,6 @@ _NOT_ENFORCED = {
     "array": {"uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems", "additionalItems"},
 }  # fmt: skip
 _GENERAL = {"$ref", "type", "enum", "const", "anyOf", "oneOf", "allOf", "nullable"}
-_CLOCK = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)"
-_DAY = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
-_BYTE = r"(25[0-5]|2[0-4]\d|1?\d?\d)"
-_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_FORMATS = {
-    "date": f"^{_DAY}$",
-    "time": f"^{_CLOCK}$",
-    "date-time": f"^{_DAY}T{_CLOCK}$",
-    "email": rf"^[\w.!#$%&'*+/=?^`{{|}}~-]+@{_LABEL}(\.{_LABEL})*$",
-    "hostname": rf"^{_LABEL}(\.{_LABEL})*$",
-    "ipv4": rf"^({_BYTE}\.){{3}}{_BYTE}$",
-    "uri": r"^[A-Za-z][A-Za-z0-9+.-]*:[!#-;=?-\[\]_a-z~]+$",
-    "uuid": "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
-}
 _INDEX = re.compile("[0-9]{1,9}")  # Python refuses to read thousands of digits
 _PATTERN_RULE = re.compile(r'^(\w+) ::= Regex\("((?:\\.|[^"\\])*)", json_string=true\)$', re.MULTILINE)
 
@@ -297,7 +284,7 @@ class Shapes:
         if isinstance(pattern := node.get("pattern"), str):
             wishes.append(("pattern", lambda: self._affordable(pattern, path, in_json)))
         if "format" in node:
-            wishes.append(("format", lambda: whole_text(_format(node["format"]), in_json=in_json)))
+            wishes.append(("format", lambda: whole_text(pattern_of_format(node["format"]), in_json=in_json)))
         if least or most is not None:
             wishes.append(("length", lambda: text_of_length(least or 0, most, in_json=in_json)))
         if most and not in_json:
@@ -376,12 +363,6 @@ class Shapes:
             self._report(path, "number of items not enforced")
             out = {k: v for k, v in out.items() if k not in ("minItems", "maxItems")}
         return out
-
-
-def _format(name: Any) -> str:
-    if not isinstance(name, str) or name not in _FORMATS:
-        raise UnsupportedPattern(f"{name!r} is not known")
-    return _FORMATS[name]
 
 
 def _types_of(node: Schema) -> list[str]:
