@@ -52,19 +52,19 @@ class Counts:
 
 
 class Completions:
-    """Runs chat requests on one engine."""
+    """Runs chat requests on one engine; no new ones once `ending` is set."""
 
-    def __init__(self, renderer: Renderer, engine: EngineClient, totals: Totals) -> None:
+    def __init__(
+        self, renderer: Renderer, engine: EngineClient, totals: Totals, ending: asyncio.Event
+    ) -> None:
         self.renderer = renderer
         self.engine = engine
         self.totals = totals
+        self._ending = ending
         self._running: set[str] = set()
-        self._ended = False
 
     async def end_all(self) -> None:
-        """Abort every request in the engine, and let no more in; their clients get an error instead of a
-        torn connection."""
-        self._ended = True
+        """Abort every request in the engine; their clients get an error instead of a torn connection."""
         for request_id in list(self._running):
             await self.engine.abort(request_id)
 
@@ -107,9 +107,9 @@ class Completions:
         """Yield decoded progress of every choice; `counts` is kept up to date while it runs.
 
         Closing the generator aborts the request in the engine.
-        Raises engine.types.EngineError and its subclasses, and ApiError 503 after `end_all`.
+        Raises engine.types.EngineError and its subclasses, and ApiError 503 once the server is ending.
         """
-        if self._ended:
+        if self._ending.is_set():
             raise stopping()
         decoders = [self._decoder(prepared, request) for _ in range(prepared.sampling.n)]
         content_logprobs = [
@@ -138,7 +138,7 @@ class Completions:
                     if step.index not in open_choices:
                         continue  # cut at a stop string; the engine goes on until its siblings are done
                     if step.finish_reason in ("abort", "error"):
-                        if self._ended:
+                        if self._ending.is_set():
                             raise stopping()
                         raise EngineError("the engine gave up the reply before it was complete")
                     decoder = decoders[step.index]

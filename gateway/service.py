@@ -95,7 +95,7 @@ class Service:
         """Start the engine and watch over it; cancelling shuts it down."""
         try:
             self.engine = await self._start_engine(self._report)
-            self._completions = Completions(self.renderer, self.engine, self.totals)
+            self._completions = Completions(self.renderer, self.engine, self.totals, self.ending)
             await self._until_patches_agree()
             self.renderer.prefixes.attach(self.engine.info)
             self._pinning = Pinning(self.renderer, self.engine)

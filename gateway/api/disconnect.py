@@ -32,7 +32,8 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
         ClientDisconnected: the client went away first. `work` has then been cancelled and has ended.
         ApiError: 503, `Service.end_requests` came first; likewise.
     """
-    return await unless_ended(request, _unless_gone(request, work))
+    work = _unless(work, disconnected(request.receive), ClientDisconnected())
+    return await unless_ended(request, work)
 
 
 async def unless_ended(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
@@ -41,24 +42,18 @@ async def unless_ended(request: Request, work: Coroutine[Any, Any, Result]) -> R
     Raises:
         ApiError: 503, `Service.end_requests` came first. `work` has then been cancelled and has ended.
     """
-    task = asyncio.ensure_future(work)
-    ending = asyncio.ensure_future(service_of(request).ending.wait())
-    try:
-        await asyncio.wait({task, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise stopping()
-        return task.result()
-    finally:
-        await end_tasks(task, ending)
+    return await _unless(work, service_of(request).ending.wait(), stopping())
 
 
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    task = asyncio.ensure_future(work)
-    watcher = asyncio.ensure_future(disconnected(request.receive))
+async def _unless(
+    work: Coroutine[Any, Any, Result], other: Coroutine[Any, Any, object], error: Exception
+) -> Result:
+    """Await `work`; if `other` is done first, cancel it and raise `error`."""
+    task, watcher = asyncio.ensure_future(work), asyncio.ensure_future(other)
     try:
         await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ClientDisconnected
+            raise error
         return task.result()
     finally:
         await end_tasks(task, watcher)
