@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from re import _constants  # type: ignore[attr-defined]
 from typing import Any
 
 from gateway.xtml.grammar_ranges import ANY_CHARACTER, Ranges, UnsupportedPattern, characters, overlap, union
-
-try:
-    from re import _constants  # type: ignore[attr-defined]
-except ImportError:  # pragma: no cover - the name before Python 3.11
-    import sre_constants as _constants  # type: ignore[no-redef]
 
 MAX_SIZE = 4500  # characters of one pattern, counted repeats written out
 MAX_CHOICES = 24  # of one pattern, see `_Judge`
@@ -38,28 +34,22 @@ class Budget:
 
     def __init__(self) -> None:
         self._paid: dict[tuple[str, str], bool] = {}
-        self._values_left = MAX_VALUES
-        self._size_left = MAX_SIZES
-        self._choices_left = MAX_CHOICES_IN_ALL
+        self._left = {"values": MAX_VALUES, "size": MAX_SIZES, "choices": MAX_CHOICES_IN_ALL}
 
     def takes_values(self, place: str, values: str) -> bool:
         """Whether these enum values (a JSON list) can be enforced."""
-        key = (place, values)
-        if key not in self._paid:
-            cost = len(values.encode("utf-8", "surrogatepass"))
-            self._paid[key] = cost <= self._values_left
-            self._values_left -= cost if self._paid[key] else 0
-        return self._paid[key]
+        return self._takes((place, values), values=len(values.encode("utf-8", "surrogatepass")))
 
     def takes_pattern(self, place: str, pattern: str, cost: Cost) -> bool:
         """Whether this pattern can be enforced beside those before it."""
-        key = (place, pattern)
+        return self._takes((place, pattern), size=cost.size, choices=cost.choices)
+
+    def _takes(self, key: tuple[str, str], **costs: int) -> bool:
         if key not in self._paid:
-            fits = cost.size <= self._size_left and cost.choices <= self._choices_left
-            self._paid[key] = fits
-            if fits:
-                self._size_left -= cost.size
-                self._choices_left -= cost.choices
+            self._paid[key] = all(cost <= self._left[kind] for kind, cost in costs.items())
+            if self._paid[key]:
+                for kind, cost in costs.items():
+                    self._left[kind] -= cost
         return self._paid[key]
 
 

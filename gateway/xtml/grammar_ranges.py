@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from re import _constants  # type: ignore[attr-defined]
 from typing import Any
-
-try:
-    from re import _constants  # type: ignore[attr-defined]
-except ImportError:  # pragma: no cover - the name before Python 3.11
-    import sre_constants as _constants  # type: ignore[no-redef]
 
 Ranges = list[tuple[int, int]]
 
@@ -86,6 +82,7 @@ def _category(name: object) -> Ranges:
 
 
 def complement(ranges: Ranges) -> Ranges:
+    """All other characters, sorted and without overlaps."""
     out, at = [], 0
     for low, high in sorted(ranges):
         if low > at:
@@ -95,4 +92,5 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def without(ranges: Ranges, removed: Ranges) -> Ranges:
+    """What is in `ranges` and not in `removed`, sorted and without overlaps."""
     return complement(complement(ranges) + removed)

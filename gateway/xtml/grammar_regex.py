@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
 from gateway.xtml.grammar_cost import Cost, pattern_cost
@@ -21,12 +22,6 @@ from gateway.xtml.grammar_ranges import (
     complement,
     without,
 )
-
-try:
-    from re import _constants, _parser  # type: ignore[attr-defined]
-except ImportError:  # pragma: no cover - the names before Python 3.11
-    import sre_constants as _constants  # type: ignore[no-redef]
-    import sre_parse as _parser  # type: ignore[no-redef]
 
 _SHORT_ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0C: "\\f", 0x0D: "\\r"}
 _MAX_REPEAT = 4096
