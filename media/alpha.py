@@ -68,13 +68,19 @@ class AlphaDecoder:
 def to_mask(alpha: VideoFrame) -> Image.Image:
     """The Y plane as it is, in 8 bits: alpha uses the full range whatever the bitstream says."""
     full = ColorRange.JPEG
-    plane = alpha.reformat(format="gray", src_color_range=full, dst_color_range=full, threads=1).planes[0]
+    gray = alpha.reformat(format="gray", src_color_range=full, dst_color_range=full, threads=1)
+    return packed_picture(gray, "L")
+
+
+def packed_picture(frame: VideoFrame, mode: str) -> Image.Image:
+    """The one plane of a packed frame as a picture of Pillow's `mode`, without a copy."""
+    plane = frame.planes[0]
     return Image.frombuffer(
-        "L",
-        (alpha.width, alpha.height),
+        mode,
+        (frame.width, frame.height),
         plane,  # type: ignore[arg-type]  # any buffer will do
         "raw",
-        "L",
+        mode,
         plane.line_size,
         1,
     )

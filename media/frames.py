@@ -22,7 +22,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from PIL import Image
 
-from media.alpha import AlphaDecoder, DamagedAlphaError, is_coded_apart, to_mask
+from media.alpha import AlphaDecoder, DamagedAlphaError, is_coded_apart, packed_picture, to_mask
 
 # More threads hold more raw frames: each adds a few, 3 MB apiece at 1080p.
 _MAX_THREADS = 4
@@ -187,16 +187,7 @@ def to_picture(decoded: Decoded, turn: Image.Transpose | None) -> Image.Image:
     frame = decoded.frame
     has_alpha = any(component.is_alpha for component in frame.format.components)
     mode, pixel_format = ("RGBA", "rgba") if has_alpha else ("RGB", "rgb24")
-    plane = frame.reformat(format=pixel_format, threads=1).planes[0]
-    picture = Image.frombuffer(
-        mode,
-        (frame.width, frame.height),
-        plane,  # type: ignore[arg-type]  # any buffer will do
-        "raw",
-        mode,
-        plane.line_size,
-        1,
-    )
+    picture = packed_picture(frame.reformat(format=pixel_format, threads=1), mode)
     if decoded.alpha is not None:
         picture.putalpha(to_mask(decoded.alpha))
     return picture if turn is None else picture.transpose(turn)
