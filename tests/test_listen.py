@@ -11,11 +11,9 @@ from gateway.commands.serve import _listen
 @pytest.mark.parametrize("new_loop", ["asyncio", "uvloop"])
 def test_events_of_a_stream_are_sent_at_once(new_loop: str) -> None:
     """Nagle's algorithm is off on accepted connections, whichever loop serves them."""
-    seen: asyncio.Future[int]
 
     async def serve() -> int:
-        nonlocal seen
-        seen = asyncio.get_running_loop().create_future()
+        seen: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             connection = writer.get_extra_info("socket")

@@ -1,5 +1,7 @@
 """A client that goes away aborts its request, in every phase, once (field report G01)."""
 
+from __future__ import annotations
+
 import asyncio
 import base64
 import io
@@ -20,6 +22,28 @@ async def until(condition: Callable[[], bool]) -> None:
     """Wait for a state of the server; the test's own time limit ends it if it never comes."""
     while not condition():
         await asyncio.sleep(0.005)
+
+
+class SilentHost:
+    """A web server that never answers. `asked` once it was; `messages` of a chat with a picture from it."""
+
+    async def __aenter__(self) -> SilentHost:
+        self.asked = asyncio.Event()
+        self._server = await asyncio.start_server(self._never_answer, "127.0.0.1", 0)
+        self.host = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        content = [{"type": "image_url", "image_url": {"url": f"http://{self.host}/x.png"}}]
+        self.messages = [{"role": "user", "content": content}]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _never_answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        self.asked.set()
+        await reader.read()  # until the fetcher hangs up
+        writer.close()
 
 
 async def leave(live: Live, when: Callable[[], bool], **body: object) -> None:
@@ -78,21 +102,8 @@ async def test_while_a_silent_stream_waits(server: Server, ids: Ids) -> None:
 @pytest.mark.timeout(20)
 async def test_while_a_picture_is_fetched(server: Server, ids: Ids) -> None:
     """The engine never hears of the request."""
-    asked = asyncio.Event()
-
-    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        asked.set()
-        await reader.read()  # until the fetcher hangs up
-        writer.close()
-
-    slow = await asyncio.start_server(never_answer, "127.0.0.1", 0)
-    port = slow.sockets[0].getsockname()[1]
-    url = f"http://127.0.0.1:{port}/x.png"
-    content = [{"type": "image_url", "image_url": {"url": url}}]
-    async with slow, server(Script([1]), media_allowed_hosts=[f"127.0.0.1:{port}"]) as live:
-        messages = [{"role": "user", "content": content}]
-        await leave(live, asked.is_set, messages=messages)
+    async with SilentHost() as silent, server(Script([1]), media_allowed_hosts=[silent.host]) as live:
+        await leave(live, silent.asked.is_set, messages=silent.messages)
         await until(lambda: live.service.admission.running == 0)
         assert not live.engine.requests
 

@@ -12,7 +12,7 @@ from gateway.completion import Counts
 from gateway.errors import ApiError
 from gateway.schema.chat import ChatRequest
 from tests.api.conftest import END, END_THINK, Server, chat_body
-from tests.api.test_disconnect import until
+from tests.api.test_disconnect import SilentHost, until
 from tests.scripted import Script
 
 Ids = Callable[[str], list[int]]
@@ -25,22 +25,9 @@ def is_stopping(response: httpx.Response) -> bool:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_chat_that_waits_for_a_picture_never_reaches_the_engine(server: Server, stream: bool) -> None:
-    asked = asyncio.Event()
-
-    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        asked.set()
-        await reader.read()  # until the fetcher hangs up
-        writer.close()
-
-    slow = await asyncio.start_server(never_answer, "127.0.0.1", 0)
-    host = f"127.0.0.1:{slow.sockets[0].getsockname()[1]}"
-    content = [{"type": "image_url", "image_url": {"url": f"http://{host}/x.png"}}]
-    async with slow, server(Script([1]), media_allowed_hosts=[host]) as live:
-        waiting = asyncio.create_task(
-            live.chat(messages=[{"role": "user", "content": content}], stream=stream)
-        )
-        await asked.wait()
+    async with SilentHost() as silent, server(Script([1]), media_allowed_hosts=[silent.host]) as live:
+        waiting = asyncio.create_task(live.chat(messages=silent.messages, stream=stream))
+        await silent.asked.wait()
         await live.service.end_requests()
         assert is_stopping(await waiting)
         assert not live.engine.requests

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-from fractions import Fraction
 from typing import Any
 
-import av
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from openai import AsyncOpenAI, OpenAI
 from PIL import Image, ImageDraw
 
+from engine.mini.files import data_url
+from engine.mini.skills.base import DrawnClip, DrawnPicture
 from tests.e2e.conftest import Served
 
 GREEDY: dict[str, Any] = {"model": "kimi-k3", "temperature": 0, "max_tokens": 300}
@@ -55,26 +54,21 @@ def picture(shape: str, color: str, background: str | None = "white") -> dict[st
     image = Image.new("RGBA", (120, 90), background or (0, 0, 0, 0))
     pen, box = ImageDraw.Draw(image), (35, 20, 85, 70)
     pen.ellipse(box, color) if shape == "circle" else pen.rectangle(box, color)
-    data = io.BytesIO()
-    image.save(data, "PNG")
-    url = "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
+    url = data_url(DrawnPicture(np.asarray(image), {}))
     return {"type": "image_url", "image_url": {"url": url}}
 
 
 def moving_square(to_the_right: bool, n_frames: int = 16) -> dict[str, Any]:
     """Two seconds at 8 frames a second, as H.264."""
-    data = io.BytesIO()
-    with av.open(data, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=Fraction(8), options={"crf": "10"})
-        stream.width, stream.height, stream.pix_fmt = 84, 84, "yuv444p"
-        for index in range(n_frames):
-            frame = np.full((84, 84, 3), 255, np.uint8)
-            step = 2 + 3 * index
-            left = step if to_the_right else 58 - step
-            frame[30:54, left : left + 24] = (220, 0, 0)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, "rgb24")))
-        container.mux(stream.encode())
-    url = "data:video/mp4;base64," + base64.b64encode(data.getvalue()).decode()
+
+    def frame(index: int) -> NDArray[np.uint8]:
+        pixels = np.full((84, 84, 3), 255, np.uint8)
+        step = 2 + 3 * index
+        left = step if to_the_right else 58 - step
+        pixels[30:54, left : left + 24] = (220, 0, 0)
+        return pixels
+
+    url = data_url(DrawnClip(n_frames, 8, frame, lambda frames: {}))
     return {"type": "video_url", "video_url": {"url": url}}
 
 
@@ -104,7 +98,8 @@ def test_an_agent_loop_over_several_turns(client: OpenAI) -> None:
             for call in choice.message.tool_calls:
                 arguments = json.loads(call.function.arguments)
                 calls.append(arguments["city"])
-                content = globals()[call.function.name](**arguments)
+                assert call.function.name == "get_weather"
+                content = get_weather(**arguments)
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
     assert calls == ["Oslo", "Lima", "Oslo"]
     assert [m["content"] for m in messages if m["role"] == "assistant" and m.get("content")] == ANSWERS
