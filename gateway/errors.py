@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 _TYPES = {
@@ -72,6 +73,11 @@ def field_path(parts: Iterable[int | str]) -> str:
     for part in parts:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
+
+
+def errors_of(invalid: ValidationError) -> list[dict[str, Any]]:
+    """Pydantic's errors without the input, which may be a prompt or a picture's base64."""
+    return [dict(e) for e in invalid.errors(include_url=False, include_input=False, include_context=False)]
 
 
 def from_validation(errors: Sequence[dict[str, Any]], known: frozenset[str] = frozenset()) -> ApiError:

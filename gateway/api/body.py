@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from gateway.api.disconnect import ClientDisconnected, unless_ended
-from gateway.errors import ApiError, bad_request, from_validation
+from gateway.errors import ApiError, bad_request, errors_of, from_validation
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -90,13 +90,12 @@ async def read_json(request: Request, model: type[Model], limit: int) -> Model:
             return await asyncio.to_thread(model.model_validate_json, body)
         return model.model_validate_json(body)
     except ValidationError as invalid:
-        # The input is left out: it may be a picture's base64.
-        errors = invalid.errors(include_url=False, include_input=False, include_context=False)
+        errors = errors_of(invalid)
     if errors[0]["type"] == "json_invalid":
         raise bad_request(f"The body is not valid JSON: {errors[0]['msg']}")
     if errors[0]["type"] == "model_type" and not errors[0]["loc"]:
         raise bad_request("The body must be a JSON object")
-    raise from_validation([dict(error) for error in errors], frozenset(model.model_fields))
+    raise from_validation(errors, frozenset(model.model_fields))
 
 
 def _too_large(limit: int) -> ApiError:

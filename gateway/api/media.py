@@ -17,7 +17,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from gateway.api.body import read_body, read_json
 from gateway.api.disconnect import ClientDisconnected, unless_disconnected
 from gateway.api.openapi import bodies_of, error_responses
-from gateway.errors import ApiError, bad_request, from_validation
+from gateway.errors import ApiError, bad_request, errors_of, from_validation
 from gateway.media_preview import preview_of
 from gateway.schema.media import MediaPreview, PreviewOptions, PreviewRequest, PreviewUpload
 from gateway.service import Service, service_of
@@ -108,5 +108,4 @@ async def _form(headers: Headers, body: bytes) -> tuple[PreviewOptions, bytes]:
     try:
         return PreviewOptions.model_validate(fields), data
     except ValidationError as invalid:
-        errors = invalid.errors(include_url=False, include_input=False, include_context=False)
-        raise from_validation([dict(error) for error in errors]) from None
+        raise from_validation(errors_of(invalid)) from None

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from engine.types import BlockHash, EngineInfo, EnginePrompt
+from gateway.errors import errors_of, from_validation
 from gateway.prefix.sections import Written
 from gateway.prefix.tenants import Tenant
 
@@ -214,8 +215,7 @@ def short(error: Exception) -> str:
     """The error without the prompt that pydantic would quote."""
     if not isinstance(error, ValidationError):
         return str(error)
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
+    return from_validation(errors_of(error)).message
 
 
 def pinned_prompt(
