@@ -8,6 +8,7 @@ import ssl
 import stat
 import time
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
@@ -72,8 +73,22 @@ class FetchPolicy:
         return self.max_image_bytes if kind == "image" else self.max_video_bytes
 
 
+class _NoCookies(CookieJar):
+    """Takes no cookie and sends none: a client's jar is one for everybody who has something fetched."""
+
+    def extract_cookies(self, response: object, request: object) -> None:
+        pass
+
+    def add_cookie_header(self, request: object) -> None:
+        pass
+
+
 class Fetcher:
-    """Reads http(s), data and file URLs within the limits of a FetchPolicy. For use in one event loop."""
+    """Reads http(s), data and file URLs within the limits of a FetchPolicy. For use in one event loop.
+
+    Nothing but open connections outlives a fetch, and nothing but the URL goes from one redirect to the next:
+    no cookies, no credentials, no `.netrc`, no headers but those that every fetch sends.
+    """
 
     def __init__(self, policy: FetchPolicy | None = None) -> None:
         self.policy = policy or FetchPolicy()
@@ -83,6 +98,7 @@ class Fetcher:
             if proxied
             else CheckedTransport(self.policy.allow_list, self.policy.max_concurrent),
             trust_env=proxied,
+            cookies=_NoCookies(),
             follow_redirects=False,
             timeout=httpx.Timeout(
                 self.policy.read_seconds, connect=self.policy.connect_seconds, pool=self.policy.total_seconds

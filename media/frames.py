@@ -46,6 +46,18 @@ _SWAPS_SIDES = {
 }
 
 
+def _unknown_side_data(cls: type[SideDataType], value: object) -> SideDataType:
+    kind: SideDataType = object.__new__(cls)
+    kind._name_ = f"UNKNOWN_{value}"
+    kind._value_ = value  # type: ignore[assignment]
+    return kind
+
+
+# libav knows more kinds of side data than PyAV's enum (EXIF, the view of a stereo clip), and a frame that
+# carries one would raise ValueError when it is asked for any.
+SideDataType._missing_ = classmethod(_unknown_side_data)  # type: ignore[assignment,method-assign]
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """A frame; `alpha` where its alpha plane comes in a frame of its own, of the same size (media.alpha)."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import mmap
 import os
 import pickle
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -28,10 +30,22 @@ _QUICK_SECONDS = 1.0
 _ABANDONED_SECONDS = 0.5
 # Pictures below this share of the pixel budget do not wait for it.
 _SMALL_SHARE = 64
+# What a process dies of by itself; other signals come from outside, e.g. when the machine lacks memory.
+_CRASHES = {
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS
+}  # fmt: skip
+_END_SECONDS = 5.0  # how long a process that is gone may take to be told why
+_CRASHED = "the file made its decoder crash; it is damaged or hostile"
+
+log = logging.getLogger(__name__)
 
 
 class WorkerError(RuntimeError):
-    """A decoding process did not start or has a bug: the server's fault, not the file's."""
+    """A decoding process did not start, or was lost twice: the server's fault, not the file's."""
+
+
+class _WorkerLost(Exception):
+    """A decoding process was ended from outside while it worked on a file."""
 
 
 class PixelBudget:
@@ -92,6 +106,7 @@ class DecoderPool:
     async def run(self, job: Job, data: bytes, seconds: float) -> Picture | Clip:
         """Run `job` on a file's bytes. Raises MediaError (also after `seconds`) and WorkerError.
 
+        A process that is ended from outside meanwhile is replaced once.
         If it is cancelled and its process is not done soon, the process is ended.
         """
         loop = asyncio.get_running_loop()
@@ -120,16 +135,27 @@ class DecoderPool:
     def _run(self, task: _Task) -> Picture | Clip:
         place = _Place(self._places)
         try:
-            worker = self._worker()
             try:
-                if not task.begin(worker):
-                    raise MediaError("nobody waits for the file any more")
-                return worker.run(task, self._budget, place.leave if self._may_be_slow else None)
-            finally:
-                task.end()
-                self._put_back(worker)
+                return self._run_once(task, place)
+            except _WorkerLost as lost:
+                log.warning("%s; its file is tried once again", lost)
+            try:
+                return self._run_once(task, place)
+            except _WorkerLost as lost:
+                raise WorkerError(f"{lost}, twice for the same file") from lost
         finally:
             place.leave()
+
+    def _run_once(self, task: _Task, place: _Place) -> Picture | Clip:
+        """Raises _WorkerLost too."""
+        worker = self._worker()
+        try:
+            if not task.begin(worker):
+                raise MediaError("nobody waits for the file any more")
+            return worker.run(task, self._budget, place.leave if self._may_be_slow else None)
+        finally:
+            task.end()
+            self._put_back(worker)
 
     def _worker(self) -> _Worker:
         with self._lock:
@@ -231,6 +257,15 @@ class _Worker:
         self._process.wait()
         self._sock.close()
 
+    def _end_of_process(self) -> int:
+        """The exit status of a process that has closed its end: what it died of as a negative number."""
+        try:
+            return self._process.wait(timeout=_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return 0
+        finally:
+            self.kill()
+
     def end_process(self) -> None:
         """From any thread; who uses the worker sees the process gone."""
         self._process.kill()
@@ -260,18 +295,28 @@ class _Worker:
                     deadline += time.monotonic() - asked
                     channel.send(self._sock, b"go")
                 elif "error" in reply:
+                    if "trace" in reply:
+                        log.error("a decoder raised what it should not:\n%s", reply["trace"])
                     raise MediaError(reply["error"])
-                elif "bug" in reply:
-                    raise WorkerError(f"preparing media failed: {reply['bug']}")
+                elif "no_room" in reply:
+                    raise WorkerError(f"no room for a decoder's results: {reply['no_room']}")
                 else:
-                    assert handle is not None
+                    if handle is None:
+                        raise ValueError("patches are missing")
                     return unpack(reply["media"], _mapped(handle))
         except TimeoutError as error:
             self.kill()
             raise MediaError(f"the file takes more than {task.seconds:g} seconds to decode") from error
-        except (EOFError, OSError) as error:
+        except (EOFError, ConnectionError) as error:
+            ended_by = self._end_of_process()
+            if ended_by >= 0 or -ended_by in _CRASHES:
+                raise MediaError(_CRASHED) from error
+            raise _WorkerLost(f"a decoding process was ended from outside by signal {-ended_by}") from error
+        except MediaError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError) as error:  # it was taken over, and talks nonsense
             self.kill()
-            raise MediaError("the file made its decoder crash; it is damaged or hostile") from error
+            raise MediaError(_CRASHED) from error
         finally:
             os.close(file)
             budget.give_back(n_pixels)

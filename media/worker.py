@@ -15,11 +15,13 @@ import resource
 import signal
 import socket
 import sys
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from media import channel
 from media.config import MediaConfig
+from media.container import CONVERT
 from media.image import prepare_picture, set_pillow_limit
 from media.packing import pack
 from media.types import Clip, MediaError, Picture
@@ -30,18 +32,29 @@ if TYPE_CHECKING:
 _STDERR = 2
 
 
+class _ServiceGone(BaseException):
+    """Nobody waits for the answer; not an error of the file, so nothing that handles those may catch it."""
+
+
 @dataclass(frozen=True, slots=True)
 class PictureJob:
     config: MediaConfig
     detail: str
     pixel_limit: int
 
+    @property
+    def remedy(self) -> str:
+        return "save it anew, e.g. as PNG"
+
     def run(self, data: bytes, sock: socket.socket) -> Picture:
         """Prepares the picture; asks the service first whether memory for its pixels may be taken."""
 
         def admit(n_pixels: int) -> None:
-            _reply(sock, {"pixels": n_pixels})
-            channel.receive(sock)
+            try:
+                _reply(sock, {"pixels": n_pixels})
+                channel.receive(sock)
+            except (EOFError, OSError) as error:
+                raise _ServiceGone from error
 
         set_pillow_limit(self.pixel_limit)
         return prepare_picture(data, self.config, self.detail, pixel_limit=self.pixel_limit, admit=admit)
@@ -51,6 +64,10 @@ class PictureJob:
 class ClipJob:
     config: MediaConfig
     limits: ClipLimits | None
+
+    @property
+    def remedy(self) -> str:
+        return CONVERT
 
     def run(self, data: bytes, sock: socket.socket) -> Clip:
         from media.video import prepare_clip  # PyAV is large; most workers never see a video
@@ -75,11 +92,23 @@ def main(handle: int, memory_limit: int) -> None:
             message, file = channel.receive(sock)
             assert file is not None
             _serve(sock, pickle.loads(message), file)
-        except (EOFError, OSError):  # the service is gone, or does not want this answer any more
+        except (EOFError, OSError, _ServiceGone):  # or it does not want this answer any more
             return
 
 
 def _serve(sock: socket.socket, job: Job, file: int) -> None:
+    """Answer one job. Raises OSError and _ServiceGone where the service is gone."""
+    try:
+        answer, result = _answer(sock, job, file)
+    finally:
+        os.close(file)
+    _reply(sock, answer, result)
+    if result is not None:
+        os.close(result)
+
+
+def _answer(sock: socket.socket, job: Job, file: int) -> tuple[dict[str, Any], int | None]:
+    """What to say of a file, and the handle of its patches. Whatever a decoder raises is about the file."""
     try:
         length = os.fstat(file).st_size
         data = b""
@@ -87,21 +116,18 @@ def _serve(sock: socket.socket, job: Job, file: int) -> None:
             with mmap.mmap(file, length, access=mmap.ACCESS_READ) as mapped:
                 data = bytes(mapped)
         media = job.run(data, sock)
-        header, arrays = pack(media)
-        result = channel.shared_file(arrays)
     except MediaError as error:
-        _reply(sock, {"error": str(error)})
+        return {"error": str(error)}, None
     except MemoryError:
-        _reply(sock, {"error": "the file needs too much memory to decode"})
-    except (EOFError, OSError):
-        raise
+        return {"error": "the file needs too much memory to decode"}, None
     except Exception as error:
-        _reply(sock, {"bug": f"{type(error).__name__}: {error}"[:500]})
-    else:
-        _reply(sock, {"media": header}, result)
-        os.close(result)
-    finally:
-        os.close(file)
+        words = f"the file cannot be decoded: its decoder failed with {type(error).__name__}; {job.remedy}"
+        return {"error": words, "trace": traceback.format_exc()[-4000:]}, None
+    header, arrays = pack(media)
+    try:
+        return {"media": header}, channel.shared_file(arrays)
+    except OSError as error:
+        return {"no_room": error.strerror or "no room"}, None
 
 
 def _reply(sock: socket.socket, message: dict[str, Any], handle: int | None = None) -> None:

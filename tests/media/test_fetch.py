@@ -312,6 +312,46 @@ async def test_the_name_is_checked_against_the_certificate_although_a_number_is_
         assert "certificate is not valid" in await refused(f"https://other.example:{port}/", **policy)
 
 
+# Tenants
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+async def test_nothing_but_the_url_is_sent_whatever_was_fetched_before(
+    proxied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One tenant's login helps no other, nor its own redirect; no file of the operator's adds a password."""
+    (tmp_path / ".netrc").write_text("default login operator password very-secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def answer(path: str, writer: asyncio.StreamWriter) -> None:
+        """A site that needs a login for /private, and would also take the operator's password."""
+        wide = "session=1; Path=/; Domain=localhost"
+        if path == "/login":
+            writer.write(response("200 OK", PICTURE, set_cookie="session=1; Path=/"))
+        elif path == "/login-and-go":
+            writer.write(response("302 Found", location="/private", set_cookie=wide))
+        elif "session=1" in heads[-1] or "authorization" in heads[-1].lower():
+            writer.write(response("200 OK", PICTURE))
+        else:
+            writer.write(response("401 Unauthorized", www_authenticate='Basic realm="x"', set_cookie=wide))
+
+    async with server(answer) as (port, heads):
+        fetcher = Fetcher(FetchPolicy(allow=(f"localhost:{port}",), use_environment_proxies=proxied))
+        try:
+            assert await fetcher.fetch(f"http://localhost:{port}/login", "image") == PICTURE
+            for path in ("private", "login-and-go", "private"):
+                with pytest.raises(MediaError, match="answered 401"):
+                    await fetcher.fetch(f"http://localhost:{port}/{path}", "image")
+        finally:
+            await fetcher.aclose()
+    assert [head.split()[1] for head in heads] == [
+        "/login", "/private", "/login-and-go", "/private", "/private"
+    ]  # fmt: skip
+    sent = {line.partition(":")[0].lower() for head in heads for line in head.split("\r\n")[1:] if line}
+    assert sent - {"connection"} == {"host", "user-agent", "accept", "accept-encoding"}
+
+
 # Files
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,53 @@ async def test_a_file_that_kills_its_process_is_an_error_and_the_next_one_works(
     assert (await library.picture_of(picture())).width == 60
 
 
+def _kill_while_decoding(seen: set[int]) -> bool:
+    """End a process that is decoding, as the kernel does where memory is short; False if none is."""
+    for worker in workers():
+        with contextlib.suppress(psutil.Error):
+            if worker.pid not in seen and worker.memory_info().rss > 100_000_000:
+                worker.kill()
+                seen.add(worker.pid)
+                return True
+    return False
+
+
+async def test_a_process_that_is_killed_from_outside_is_replaced_once(make_library: MakeLibrary) -> None:
+    library = make_library(n_workers=1)
+    killed: set[int] = set()
+    task = asyncio.create_task(library.picture_of(slow_picture()))
+    await until(lambda: _kill_while_decoding(killed))
+    assert (await task).width == 12_000
+    task = asyncio.create_task(library.picture_of(slow_picture() + b"\0"))
+    for _ in range(2):
+        await until(lambda: _kill_while_decoding(killed))
+    with pytest.raises(WorkerError, match="ended from outside by signal 9, twice"):
+        await task
+    assert (await library.picture_of(picture())).width == 60
+
+
+async def test_a_process_that_was_killed_while_idle_is_nobodys_error(make_library: MakeLibrary) -> None:
+    library = make_library(n_workers=1)
+    await library.picture_of(picture())
+    workers()[0].kill()
+    assert (await library.picture_of(picture(1))).width == 60
+
+
+async def test_whatever_a_decoder_raises_is_said_of_the_file_and_logged(
+    make_library: MakeLibrary, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A decoder that raises what it should not will do so again: nothing that a client could try again.
+
+    The settings are broken on purpose, so that planning any clip raises.
+    """
+    library = make_library(n_workers=1)
+    library.config = replace(library.config, sample_fps="eight")
+    with pytest.raises(MediaError, match="cannot be decoded: its decoder failed with TypeError; convert it"):
+        await library.clip_of(numbered_clip(4))
+    assert "TypeError" in caplog.text and "sample_count" in caplog.text
+    assert (await library.picture_of(picture())).width == 60
+
+
 async def test_a_file_that_swells_is_an_error(make_library: MakeLibrary) -> None:
     library = make_library(n_workers=1, worker_memory=700 * 1024**2)
     with pytest.raises(MediaError, match="memory"):
@@ -412,6 +460,23 @@ async def test_a_url_is_fetched_again_after_a_while_but_known_content_is_not_pre
         first, second = await asyncio.gather(library.picture(url), library.picture(url))
         assert first is second is await library.picture(url) is await library.picture(url)
     assert len(heads) == n_fetches and library.counts["prepared"] == 1
+
+
+async def test_tenants_that_ask_for_the_same_url_at_the_same_time_share_no_fetch(
+    make_library: MakeLibrary,
+) -> None:
+    """With isolation on, content is remembered by URL for the tenant that fetched it, and for no other."""
+    async with server(fixed(response("200 OK", picture()))) as (port, heads):
+        library = make_library(fetcher=Fetcher(FetchPolicy(allow=(f"localhost:{port}",))), url_seconds=3600)
+        url = f"http://localhost:{port}/a.png"
+        a, b, again = await asyncio.gather(*(library.picture(url, salt=salt) for salt in ("a", "b", "a")))
+        assert a is again and a.item.identity != b.item.identity
+        assert len(heads) == 2
+        assert await library.picture(url, salt="a") is a
+        assert len(heads) == 2
+        await library.picture(url, salt="c")
+        assert len(heads) == 3
+    assert library.counts["prepared"] == 3
 
 
 async def test_a_changed_file_behind_a_url_is_another_picture(

@@ -1,11 +1,13 @@
 """Clips in, chunks out: containers, codecs, orientation, alpha, identity (spec k3.md part 5)."""
 
 import hashlib
+import io
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
@@ -27,6 +29,8 @@ from tests.media.clips import (
     read_number,
     repeated,
 )
+from tests.media.files import encode, oriented
+from tests.shared_data import shared
 
 SAMPLED_31_AT_30 = [0, 4, 9, 13, 17, 21, 26, 30]  # k3.md 5.7
 
@@ -242,6 +246,38 @@ def test_a_gif_with_holes_shows_the_chessboard(tmp_path):
     assert (first[:, :28] == (255, 0, 0)).all() and (second[:, 28:] == (255, 0, 0)).all()
     board = lay_on_board(np.zeros((56, 56, 4), np.uint8), K3_MEDIA_CONFIG.board)
     assert np.array_equal(first[:, 28:], board[:, 28:]) and np.array_equal(second[:, :28], board[:, :28])
+
+
+def photos_clip(orientation: int, container: str = "mov") -> bytes:
+    """Motion JPEG whose frames are photos with EXIF, copied into the container as they are."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as output:
+        stream = output.add_stream("mjpeg", rate=8)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuvj420p"
+        stream.codec_context.time_base = stream.time_base = Fraction(1, 8)
+        for i in range(8):
+            photo = encode(Image.fromarray(numbered(i)), "JPEG", exif=oriented(orientation), quality=95)
+            packet = av.Packet(photo)
+            packet.pts = packet.dts = i
+            packet.duration, packet.time_base, packet.is_keyframe = 1, Fraction(1, 8), True
+            packet.stream = stream
+            output.mux(packet)
+    return file.getvalue()
+
+
+def test_side_data_of_kinds_that_are_not_known_is_skipped():
+    """Photos' EXIF, which also turns the picture; and the view of a stereo clip."""
+    prepared = prepare_clip(photos_clip(1))
+    assert prepared_numbers(prepared) == list(range(8))
+    turned = prepare_clip(photos_clip(6))
+    assert (turned.width, turned.height) == (64, 96)
+    upright = Image.fromarray(numbered(5)).transpose(Image.Transpose.ROTATE_270)
+    assert read_number(prepared_frames(turned)[5][:96, :64]) == read_number(np.asarray(upright))
+
+
+def test_a_stereo_clip_of_a_headset_is_read():
+    prepared = prepare_clip(shared("cases/media/mvhevc_spatial.mov").read_bytes())
+    assert prepared.n_frames and not any("damaged" in note for note in prepared.notes)
 
 
 def test_cover_art_is_not_the_video():
