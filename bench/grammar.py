@@ -6,10 +6,9 @@ from typing import Any
 
 import xgrammar
 
-from gateway.xtml import Vocab, from_request
+from gateway.xtml import Vocab, from_request, structural_tag
 from gateway.xtml import grammar as grammar_module
-from gateway.xtml.grammar import structural_tag
-from gateway.xtml.grammar_schema import compiled
+from gateway.xtml.grammar.schema import compiled
 
 ROUNDS = 3
 

@@ -22,11 +22,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from bench.stock_front_end import StockFrontEnd
 from engine.mini.build import checkpoint_dir
-from gateway.xtml.encode import encode
-from gateway.xtml.render_cache import RenderCache
-from gateway.xtml.request import from_request
-from gateway.xtml.vocab import Vocab
-from gateway.xtml.writer import MediaPrompt, MediaSpan
+from gateway.xtml import MediaPrompt, MediaSpan, RenderCache, Vocab, encode, from_request
 from media.image import prepare_picture
 from media.navit import target_size
 from media.store import MediaLibrary

@@ -8,8 +8,8 @@ from typing import Any
 
 from engine import plugin
 from engine.mini.build import checkpoint_dir
+from engine.plugin.tokenizer import K3Tokenizer
 from engine.profiles import COMMON_ENVIRONMENT, PROFILES
-from engine.tokenizer import K3Tokenizer
 
 
 class StockFrontEnd:

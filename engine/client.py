@@ -140,7 +140,7 @@ class Engine:
         await self._llm.reset_encoder_cache()
 
     async def collective_rpc(self, method: str, *args: Any) -> list[Any]:
-        """Call a method by name on every worker; see `engine.worker`."""
+        """Call a method by name on every worker; see `engine.plugin.worker`."""
         return await self._llm.collective_rpc(method, args=args)
 
     async def patch_reports(self) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ class Sampling:
     priority: int = 0
     data_parallel_rank: int | None = None
     # Names the prompt as a pinned one: blocks that it stores are reported as `BlocksStored` with this name,
-    # and the CPU tier does not evict what it uses (engine/offload_policy.py).
+    # and the CPU tier does not evict what it uses (engine/plugin/offload_policy.py).
     pin: str | None = None
     # False computes and stores the whole prompt, whatever the prefix cache has.
     read_cache: bool = True

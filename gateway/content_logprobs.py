@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from engine.types import TokenLogprob
-from gateway.xtml import Content, Event, ReasoningWasContent, Vocab
-from gateway.xtml.places import Channel
+from gateway.xtml import Channel, Content, Event, ReasoningWasContent, Vocab
 
 
 class ContentLogprobs:

@@ -15,9 +15,9 @@ PACKAGES = ("gateway", "media", "engine", "patches")
 FORBIDDEN: dict[str, tuple[str, ...]] = {
     "gateway.xtml": ("fastapi", "starlette", "vllm", "torch", "media", "engine", "patches", "gateway.api"),
     "media": ("fastapi", "starlette", "vllm", "torch", "gateway", "engine", "patches"),
-    "gateway": ("vllm", "torch", "engine.cpu"),
+    "gateway": ("vllm", "torch", "engine.plugin.cpu"),
     "patches": ("gateway", "media", "engine"),
-    "engine.cpu": ("gateway", "media"),
+    "engine.plugin.cpu": ("gateway", "media"),
 }
 # gateway.xtml is a library of its own inside gateway.
 SUBPACKAGES_OF_THEIR_OWN = {"gateway": ("gateway.xtml",)}

@@ -15,7 +15,7 @@ import torch
 from engine.mini.batch import Batch, Packer
 from engine.mini.samples import samples
 from engine.mini.skills.base import Source
-from gateway.xtml.vocab import Vocab
+from gateway.xtml import Vocab
 
 _BATCHES_AHEAD = 3
 

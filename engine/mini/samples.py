@@ -11,11 +11,16 @@ import numpy as np
 from engine.mini.batch import Encoded
 from engine.mini.skills import chat, clips, memory, pictures, structured, tools
 from engine.mini.skills.base import DrawnClip, DrawnPicture, Source, Task
-from gateway.xtml.conversation import Message, ToolCall
-from gateway.xtml.encode import encode, encode_assistant
-from gateway.xtml.request import from_request
-from gateway.xtml.vocab import Vocab
-from gateway.xtml.writer import MediaPrompt, MediaSpan
+from gateway.xtml import (
+    MediaPrompt,
+    MediaSpan,
+    Message,
+    ToolCall,
+    Vocab,
+    encode,
+    encode_assistant,
+    from_request,
+)
 from media.board import lay_on_board
 from media.config import K3_MEDIA_CONFIG
 from media.navit import target_size, to_patches

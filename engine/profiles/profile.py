@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import patches
 from engine.errors import EngineStartError
-from engine.tokenizer import TOKENIZER_MODE
+from engine.plugin.tokenizer import TOKENIZER_MODE
 
 if TYPE_CHECKING:
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -91,7 +91,7 @@ class Profile:
 COMMON_ARGUMENTS: Mapping[str, Any] = {
     "tokenizer_mode": TOKENIZER_MODE,
     "trust_remote_code": False,
-    "worker_extension_cls": "engine.worker.WorkerExtension",
+    "worker_extension_cls": "engine.plugin.worker.WorkerExtension",
     "structured_outputs_config": {"backend": "xgrammar"},
     "enable_prefix_caching": True,
     "enable_chunked_prefill": True,

@@ -12,9 +12,16 @@ import typer
 
 from gateway.commands.inputs import fail, mini_checkpoint, name_of, read_json
 from gateway.media_prompts import media_prompt, picture_span
-from gateway.xtml import ConversationError, MediaPart, MediaPrompt, Prompt, Vocab, VocabError
-from gateway.xtml.encode import encode
-from gateway.xtml.request import from_request
+from gateway.xtml import (
+    ConversationError,
+    MediaPart,
+    MediaPrompt,
+    Prompt,
+    Vocab,
+    VocabError,
+    encode,
+    from_request,
+)
 from media.config import K3_MEDIA_CONFIG, MediaConfig, MediaConfigError
 from media.dataurl import is_data_url, read_data_url
 from media.types import MediaError

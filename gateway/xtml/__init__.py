@@ -17,9 +17,9 @@ from gateway.xtml.conversation import (
     ToolCall,
     ToolChoice,
 )
-from gateway.xtml.decode import Decoder
-from gateway.xtml.encode import MediaSlot, Prompt, Section, encode, encode_assistant
-from gateway.xtml.events import (
+from gateway.xtml.decode.call_ids import CallIds, opaque_call_id
+from gateway.xtml.decode.decoder import Decoder
+from gateway.xtml.decode.events import (
     CallArguments,
     CallClosed,
     CallOpened,
@@ -33,19 +33,23 @@ from gateway.xtml.events import (
     Unparsed,
     fold,
 )
-from gateway.xtml.grammar import Grammar, load_compiler, structural_tag
-from gateway.xtml.ids import CallIds, opaque_call_id
-from gateway.xtml.render_cache import RenderCache
-from gateway.xtml.request import from_request
-from gateway.xtml.vocab import Vocab, VocabError
-from gateway.xtml.writer import MediaPrompt, MediaSpan
+from gateway.xtml.decode.places import Channel
+from gateway.xtml.encode.prompt import MediaSlot, Prompt, Section, encode, encode_assistant
+from gateway.xtml.encode.render_cache import RenderCache
+from gateway.xtml.encode.writer import MediaPrompt, MediaSpan
+from gateway.xtml.grammar.structural_tag import Grammar, load_compiler, structural_tag
+from gateway.xtml.request.chat import from_request
+from gateway.xtml.vocabulary import RANK_FILE, TABLE_FILE, Vocab, VocabError
 
 __all__ = [
+    "RANK_FILE",
+    "TABLE_FILE",
     "CallArguments",
     "CallClosed",
     "CallIds",
     "CallOpened",
     "CallResult",
+    "Channel",
     "Content",
     "Conversation",
     "ConversationError",

@@ -1,6 +1,6 @@
 """A conversation as data: what the K3 chat format can say, free of HTTP (spec k3.md part 2).
 
-`from_request` in `gateway.xtml.request` makes one out of an OpenAI chat request; `encode` renders it.
+`from_request` in `gateway.xtml.request.chat` makes one out of an OpenAI chat request; `encode` renders it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.xtml.vocab import Vocab
+from gateway.xtml import Vocab
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.types import EnginePrompt, PlacedMedia, Sampling, Step
-from gateway.xtml.vocab import Vocab
+from gateway.xtml import Vocab
 from media.types import MediaItem
 
 Grid = tuple[int, int, int]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.cpu.attention_residuals import attention_residual
-from engine.cpu.experts import situ
-from engine.cpu.kda import CHUNK, causal_conv, decay, delta_rule_chunked, delta_rule_step, unit_length
+from engine.plugin.cpu.attention_residuals import attention_residual
+from engine.plugin.cpu.experts import situ
+from engine.plugin.cpu.kda import CHUNK, causal_conv, decay, delta_rule_chunked, delta_rule_step, unit_length
 
 
 def kda_inputs(n: int, heads: int = 3, width: int = 8, values: int = 6, strongest_decay: float = -5.0):

@@ -9,7 +9,7 @@ import psutil
 
 FAMILY = """
 import multiprocessing, time
-from engine.lifeline import exit_with_parent
+from engine.plugin.lifeline import exit_with_parent
 
 def child(ready):
     exit_with_parent()

@@ -16,11 +16,7 @@ from engine.mini.skills import chat, pictures, tools
 from engine.mini.skills.base import DrawnClip, DrawnPicture, Source
 from engine.mini.skills.drawing import held_out_pair
 from engine.mini.words import WORDS
-from gateway.xtml.conversation import ToolChoice
-from gateway.xtml.decode import Decoder
-from gateway.xtml.events import fold
-from gateway.xtml.request import from_request
-from gateway.xtml.vocab import Vocab
+from gateway.xtml import Decoder, ToolChoice, Vocab, fold, from_request
 from media.image import prepare_picture
 from media.video import prepare_clip
 

@@ -15,7 +15,7 @@ from engine.mini.reference import MiniK3
 from engine.mini.samples import SKILLS, encode_task
 from engine.mini.skills.base import Source
 from engine.mini.train import Settings, Training
-from gateway.xtml.vocab import Vocab
+from gateway.xtml import Vocab
 
 TINY = MiniConfig(
     hidden_size=64, n_layers=3, full_attn_layers=(3,), attn_res_block_size=2, dense_intermediate_size=96,

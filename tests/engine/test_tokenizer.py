@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from engine.tokenizer import INERT_PREFIX, K3Tokenizer, byte_level_alphabet
+from engine.plugin.tokenizer import INERT_PREFIX, K3Tokenizer, byte_level_alphabet
 
 
 @pytest.fixture(scope="module")

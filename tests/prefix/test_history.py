@@ -3,8 +3,7 @@ from typing import Any
 import pytest
 
 from gateway.prefix.history import HistoryRepair
-from gateway.xtml import Conversation, Reply, from_request
-from gateway.xtml.events import CallResult
+from gateway.xtml import CallResult, Conversation, Reply, from_request
 from tests.prefix.prompts import assistant, system, tool, user
 
 ASK = [system("Be good."), user("hi")]

@@ -12,7 +12,7 @@ from engine.sampling import PIN_MARK
 
 def manager(n_chunks: int) -> CPUOffloadingManager:
     return CPUOffloadingManager(
-        n_chunks, cache_policy="PinnedLRUPolicy", cache_policy_module_path="engine.offload_policy"
+        n_chunks, cache_policy="PinnedLRUPolicy", cache_policy_module_path="engine.plugin.offload_policy"
     )
 
 

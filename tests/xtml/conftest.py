@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.xtml.vocab import Vocab
+from gateway.xtml.vocabulary import Vocab
 from tests.shared_data import shared
 from tests.xtml.small_vocab import write_small_vocab
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.xtml import Decoder, Vocab
-from gateway.xtml.toolschema import read_json
+from gateway.xtml.decode.toolschema import read_json
 from tests.xtml.completions import Decoded
 from tests.xtml.random_ids import RandomIds
 

@@ -24,7 +24,7 @@ from gateway.xtml import (
     encode_assistant,
     from_request,
 )
-from gateway.xtml.arguments import Argument, RawArguments, read_arguments
+from gateway.xtml.values import Argument, RawArguments, read_arguments
 
 EXAMPLES = json.loads((Path(__file__).parent / "worked_examples.json").read_text())
 PICTURE = MediaPrompt((MediaSpan("", "image 640x480", 1),), "a picture")

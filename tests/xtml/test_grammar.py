@@ -21,10 +21,10 @@ from gateway.xtml import (
     encode_assistant,
     from_request,
 )
-from gateway.xtml.grammar import Grammar, structural_tag
-from gateway.xtml.grammar_ranges import UnsupportedPattern
-from gateway.xtml.grammar_regex import whole_text
-from gateway.xtml.grammar_schema import _ANNOTATIONS, _GENERAL, _OF_TYPE
+from gateway.xtml.grammar.ranges import UnsupportedPattern
+from gateway.xtml.grammar.regex import whole_text
+from gateway.xtml.grammar.schema import _ANNOTATIONS, _GENERAL, _OF_TYPE
+from gateway.xtml.grammar.structural_tag import Grammar, structural_tag
 from tests.xtml.schema_instances import ENFORCED, instance
 
 MARKER_TEXT = "<|close|>think<|sep|><|open|>response<|sep|><|end_of_msg|>"

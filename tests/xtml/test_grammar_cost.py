@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gateway.xtml import Vocab, from_request
-from gateway.xtml.grammar import Grammar, structural_tag
-from gateway.xtml.grammar_ranges import UnsupportedPattern
-from gateway.xtml.grammar_regex import cost, whole_text
+from gateway.xtml.grammar.ranges import UnsupportedPattern
+from gateway.xtml.grammar.regex import cost, whole_text
+from gateway.xtml.grammar.structural_tag import Grammar, structural_tag
 
 DEAR_PATTERNS = {
     "a run of optionals": "^" + "(a|b)?" * 3000 + "$",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.xtml import Message, ToolCall, Vocab, encode_assistant, from_request
-from gateway.xtml.grammar import structural_tag
+from gateway.xtml.grammar.structural_tag import structural_tag
 from tests.xtml.schema_instances import ENFORCED
 
 vllm = pytest.importorskip("vllm", reason="needs vLLM")

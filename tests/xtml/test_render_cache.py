@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.xtml import Conversation, MediaPart, MediaPrompt, MediaSpan, Message, RenderCache, Vocab, encode
-from gateway.xtml.render_cache import RenderedSection
+from gateway.xtml.encode.render_cache import RenderedSection
 
 SHOT = MediaPart("image", "x")
 CONVERSATION = Conversation(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.xtml.stop import StopMatcher
+from gateway.xtml.decode.stop import StopMatcher
 
 short = st.text("ab<", max_size=12)
 stops = st.lists(st.text("ab<", min_size=1, max_size=4), min_size=1, max_size=4)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.xtml import Vocab
-from gateway.xtml.toolschema import ToolSchema, fit, read_json
+from gateway.xtml.decode.toolschema import ToolSchema, fit, read_json
 from tests.xtml.completions import CC, TC, XC, XO, argument, call_opener, decode
 
 

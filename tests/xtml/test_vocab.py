@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.xtml.vocab import Vocab, VocabError
+from gateway.xtml.vocabulary import Vocab, VocabError
 from tests.xtml.small_vocab import SLOT_NAMES, write_small_vocab
 
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from gateway.xtml.grammar_cost import Budget
-from gateway.xtml.grammar_formats import pattern_of_format
-from gateway.xtml.grammar_ranges import UnsupportedPattern
-from gateway.xtml.grammar_regex import cost, text_of_length, whole_text
-from gateway.xtml.grammar_rules import regex_rules, renamed
+from gateway.xtml.grammar.cost import Budget
+from gateway.xtml.grammar.formats import pattern_of_format
+from gateway.xtml.grammar.ranges import UnsupportedPattern
+from gateway.xtml.grammar.regex import cost, text_of_length, whole_text
+from gateway.xtml.grammar.rules import regex_rules, renamed
 
 Schema = dict[str, Any]
 

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
-from gateway.xtml.vocab import Vocab
+from gateway.xtml.vocabulary import Vocab
 
 
 class TokenTable:

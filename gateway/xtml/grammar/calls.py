@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.xtml.grammar_cost import Budget
-from gateway.xtml.grammar_regex import text_of_length
-from gateway.xtml.grammar_rules import Rules, either, literal, none_of, regex_rules
-from gateway.xtml.grammar_schema import TYPES, Schema, Shapes, compiled
+from gateway.xtml.grammar.cost import Budget
+from gateway.xtml.grammar.regex import text_of_length
+from gateway.xtml.grammar.rules import Rules, either, literal, none_of, regex_rules
+from gateway.xtml.grammar.schema import TYPES, Schema, Shapes, compiled
 
 MAX_STATES = 512  # of one grammar: below half a second of compiling
 MAX_TRACKED = 9  # keys of one tool: 2**9 states

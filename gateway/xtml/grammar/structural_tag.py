@@ -18,10 +18,10 @@ from functools import lru_cache
 from typing import Any
 
 from gateway.xtml.conversation import Conversation, ConversationError
-from gateway.xtml.grammar_calls import CallableTool, Marks, calls_grammar
-from gateway.xtml.grammar_cost import Budget
-from gateway.xtml.grammar_schema import Shapes, compiled
-from gateway.xtml.vocab import Vocab
+from gateway.xtml.grammar.calls import CallableTool, Marks, calls_grammar
+from gateway.xtml.grammar.cost import Budget
+from gateway.xtml.grammar.schema import Shapes, compiled
+from gateway.xtml.vocabulary import Vocab
 
 Format = dict[str, Any]  # one element of xgrammar's structural tags
 

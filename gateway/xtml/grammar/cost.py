@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from re import _constants  # type: ignore[attr-defined]
 from typing import Any
 
-from gateway.xtml.grammar_ranges import ANY_CHARACTER, Ranges, UnsupportedPattern, characters, overlap, union
+from gateway.xtml.grammar.ranges import ANY_CHARACTER, Ranges, UnsupportedPattern, characters, overlap, union
 
 MAX_SIZE = 4500  # characters of one pattern, counted repeats written out
 MAX_CHOICES = 24  # of one pattern, see `_Judge`

@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from gateway.xtml.calls import Calls
-from gateway.xtml.events import Content, Event, Reasoning, ReasoningClosed, ReasoningWasContent, Unparsed, Why
-from gateway.xtml.markers import Marker, MarkerReader
-from gateway.xtml.places import CHANNELS, IN_CALL, IN_TOOLS, IN_VALUE, NAMES, At, Channel
-from gateway.xtml.stop import StopMatcher
-from gateway.xtml.thinking import Special, ThinkingText
-from gateway.xtml.toolschema import ToolSchema
+from gateway.xtml.decode.calls import Calls
+from gateway.xtml.decode.events import (
+    Content,
+    Event,
+    Reasoning,
+    ReasoningClosed,
+    ReasoningWasContent,
+    Unparsed,
+    Why,
+)
+from gateway.xtml.decode.markers import Marker, MarkerReader
+from gateway.xtml.decode.places import CHANNELS, IN_CALL, IN_TOOLS, IN_VALUE, NAMES, At, Channel
+from gateway.xtml.decode.stop import StopMatcher
+from gateway.xtml.decode.thinking import Special, ThinkingText
+from gateway.xtml.decode.toolschema import ToolSchema
 
 
 class CompletionReader:

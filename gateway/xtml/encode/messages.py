@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gateway.xtml.arguments import RawArguments, read_arguments
 from gateway.xtml.conversation import MediaPart, Message, ToolCall
-from gateway.xtml.writer import MediaPrompt, Writer
+from gateway.xtml.encode.writer import MediaPrompt, Writer
+from gateway.xtml.values import RawArguments, read_arguments
 
 
 def write_note(writer: Writer, note_type: str, body: str) -> None:

@@ -19,8 +19,8 @@ from gateway.xtml.conversation import (
     Role,
     ToolCall,
 )
-from gateway.xtml.request_options import read_response_format, read_thinking
-from gateway.xtml.request_tools import read_tool_choice, read_tools
+from gateway.xtml.request.options import read_response_format, read_thinking
+from gateway.xtml.request.tools import read_tool_choice, read_tools
 
 _ROLES: dict[str, Role] = {
     "system": "system",

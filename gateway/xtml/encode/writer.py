@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.xtml.vocab import Vocab
+from gateway.xtml.vocabulary import Vocab
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ def register() -> None:
         return
     from vllm.platforms import current_platform
 
-    from engine.lifeline import exit_with_parent
     from engine.loading import count_loaded_bytes
-    from engine.tokenizer import register_tokenizer
+    from engine.plugin.lifeline import exit_with_parent
+    from engine.plugin.tokenizer import register_tokenizer
     from patches import apply_all
 
     exit_with_parent()
@@ -29,7 +29,7 @@ def register() -> None:
     apply_all()
     count_loaded_bytes()
     if current_platform.is_cpu():
-        from engine.cpu.register import register as register_cpu
+        from engine.plugin.cpu.register import register as register_cpu
 
         register_cpu()
     _registered = True

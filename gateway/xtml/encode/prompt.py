@@ -16,19 +16,19 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.xtml import notes
 from gateway.xtml.conversation import Conversation, ConversationError, MediaPart, Message
-from gateway.xtml.message_writer import (
+from gateway.xtml.encode import notes
+from gateway.xtml.encode.messages import (
     write_channels,
     write_message,
     write_note,
     write_opener,
     write_partial,
 )
-from gateway.xtml.render_cache import RenderCache, RenderedSection
-from gateway.xtml.tool_results import Placed, place_messages
-from gateway.xtml.vocab import Vocab
-from gateway.xtml.writer import MediaPrompt, Writer
+from gateway.xtml.encode.render_cache import RenderCache, RenderedSection
+from gateway.xtml.encode.tool_results import Placed, place_messages
+from gateway.xtml.encode.writer import MediaPrompt, Writer
+from gateway.xtml.vocabulary import Vocab
 
 _MESSAGEPACK = msgspec.msgpack.Encoder()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from gateway.xtml.call_writer import CallWriter
-from gateway.xtml.events import CallArguments, CallClosed, CallOpened, Event, Unparsed, Why
-from gateway.xtml.toolschema import ToolSchema
+from gateway.xtml.decode.call_writer import CallWriter
+from gateway.xtml.decode.events import CallArguments, CallClosed, CallOpened, Event, Unparsed, Why
+from gateway.xtml.decode.toolschema import ToolSchema
 
 
 class Calls:

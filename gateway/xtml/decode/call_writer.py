@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from json.encoder import encode_basestring
 
-from gateway.xtml.arguments import RawArguments, read_arguments
-from gateway.xtml.events import Why
-from gateway.xtml.toolschema import ToolSchema, Types, fit, read_json
+from gateway.xtml.decode.events import Why
+from gateway.xtml.decode.toolschema import ToolSchema, Types, fit, read_json
+from gateway.xtml.values import RawArguments, read_arguments
 
 
 class CallWriter:

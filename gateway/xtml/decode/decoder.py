@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from gateway.xtml.conversation import ToolChoice
-from gateway.xtml.events import Event
-from gateway.xtml.ids import opaque_call_id
-from gateway.xtml.places import Channel
-from gateway.xtml.reader import CompletionReader
-from gateway.xtml.stop import StopMatcher
-from gateway.xtml.thinking import Special
-from gateway.xtml.toolschema import tool_schemas
-from gateway.xtml.utf8 import TextDecoder, TokenTable
-from gateway.xtml.vocab import Vocab
+from gateway.xtml.decode.call_ids import opaque_call_id
+from gateway.xtml.decode.events import Event
+from gateway.xtml.decode.places import Channel
+from gateway.xtml.decode.reader import CompletionReader
+from gateway.xtml.decode.stop import StopMatcher
+from gateway.xtml.decode.thinking import Special
+from gateway.xtml.decode.toolschema import tool_schemas
+from gateway.xtml.decode.utf8 import TextDecoder, TokenTable
+from gateway.xtml.vocabulary import Vocab
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
-from gateway.xtml.grammar_cost import Cost, pattern_cost
-from gateway.xtml.grammar_ranges import (
+from gateway.xtml.grammar.cost import Cost, pattern_cost
+from gateway.xtml.grammar.ranges import (
     LAST,
     SURROGATES,
     Ranges,

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gateway.xtml.vocab import RANK_FILE, TABLE_FILE, Vocab
+from gateway.xtml import RANK_FILE, TABLE_FILE, Vocab
 
 TOKENIZER_MODE = "k3_gateway"
 
@@ -163,5 +163,5 @@ def register_tokenizer() -> None:
     from vllm.tokenizers.registry import TokenizerRegistry
 
     if TOKENIZER_MODE not in TokenizerRegistry.tokenizers:
-        TokenizerRegistry.register(TOKENIZER_MODE, "engine.tokenizer", "K3Tokenizer")
-        RENDERER_REGISTRY.register(TOKENIZER_MODE, "engine.renderer", "IdleRenderer")
+        TokenizerRegistry.register(TOKENIZER_MODE, "engine.plugin.tokenizer", "K3Tokenizer")
+        RENDERER_REGISTRY.register(TOKENIZER_MODE, "engine.plugin.renderer", "IdleRenderer")

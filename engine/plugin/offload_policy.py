@@ -8,7 +8,7 @@ vLLM loads it by name (no patch, no fork), with the native offloading connector:
         "kv_connector_extra_config": {
             "cpu_bytes_to_use": 2**36,
             "eviction_policy": "PinnedLRUPolicy",
-            "cache_policy_module_path": "engine.offload_policy",
+            "cache_policy_module_path": "engine.plugin.offload_policy",
         },
     }
 

@@ -15,7 +15,7 @@ from vllm.models.kimi_k3.common.mm_preprocess import (
 )
 from vllm.multimodal import MULTIMODAL_REGISTRY
 
-from engine.cpu.attention_residuals import keep_score_weights
+from engine.plugin.cpu.attention_residuals import keep_score_weights
 
 
 class CPUKimiLinearForCausalLM(KimiLinearForCausalLM):
