@@ -23,8 +23,8 @@ from PIL import Image, ImageDraw, ImageFilter
 from bench.stock_front_end import StockFrontEnd
 from engine.mini.build import checkpoint_dir
 from gateway.xtml import MediaPrompt, MediaSpan, RenderCache, Vocab, encode, from_request
-from media.image import prepare_picture
 from media.navit import target_size
+from media.picture import prepare_picture
 from media.store import MediaLibrary
 from tests.media import reference_picture
 

@@ -9,9 +9,9 @@ import numpy as np
 from PIL import Image
 
 from bench.media import best_of, photo
+from media.clip import prepare_clip
 from media.navit import target_size
 from media.sampling import frame_patch_limit, sample_constant_rate
-from media.video import prepare_clip
 
 WIDTH, HEIGHT, RATE, SECONDS = 1920, 1080, 30, 10
 

@@ -16,8 +16,8 @@ from gateway.settings import Settings
 from gateway.xtml import Vocab, VocabError, load_compiler
 from media.config import MediaConfig
 from media.fetch import Fetcher, FetchPolicy
-from media.store import MediaLibrary, MediaLimits
-from media.video import ClipLimits
+from media.limits import ClipLimits, MediaLimits
+from media.store import MediaLibrary
 
 log = logging.getLogger(__name__)
 

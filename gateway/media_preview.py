@@ -11,8 +11,8 @@ from PIL import Image
 
 from gateway.media_prompts import media_items, media_prompt, shown_prompt
 from media.config import MediaConfig
-from media.image import patch_limit_of
 from media.navit import target_size
+from media.picture import patch_limit_of
 from media.preview import contact_sheet, token_grid
 from media.sampling import frame_patch_limit
 from media.types import Clip, Picture

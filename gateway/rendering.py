@@ -27,7 +27,7 @@ from gateway.xtml import (
     encode,
     from_request,
 )
-from media.pool import WorkerError
+from media.process import WorkerError
 from media.store import MediaLibrary
 from media.types import Clip, MediaError, Picture
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
+
+from media.types import MediaError
 
 # Pillow's names of the formats that are decoded. Formats that start other programs (EPS), have no magic
 # number (TGA) or have decoders written in Python (QOI) are left out.
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "AVIF", "HEIF", "TIFF", "BMP", "ICO", "JPEG2000", "PPM")
-ACCEPTED = "PNG, JPEG, WebP, GIF, AVIF, HEIC (with the extra `heic`), TIFF, BMP, ICO, JPEG 2000 and PNM"
+ACCEPTED_PICTURES = (
+    "PNG, JPEG, WebP, GIF, AVIF, HEIC (with the extra `heic`), TIFF, BMP, ICO, JPEG 2000 and PNM"
+)
+ClipKind = Literal["mp4", "matroska", "gif"]
+ACCEPTED_CLIPS = "MP4, MOV, MKV, WebM or GIF"
+CONVERT = "convert it, e.g. `ffmpeg -i INPUT -c:v libx264 -pix_fmt yuv420p clip.mp4`"
 
 _PICTURE_MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -41,6 +49,16 @@ _OTHER_MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"MZ", "a program"),
     (b"version https://git-lfs.github.com", "a Git LFS pointer instead of the file itself"),
 )
+_MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp", b"moof", b"uuid"}
+_OTHER_VIDEO = (
+    (b"FLV\x01", "an FLV video"),
+    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "a Windows Media file"),
+    (b"\x00\x00\x01\xba", "an MPEG program stream"),
+    (b"\x00\x00\x01\xb3", "an MPEG video stream"),
+    (b"\x00\x00\x00\x01", "a raw H.264 or H.265 stream"),
+    (b"\x47\x40", "an MPEG transport stream"),
+    (b"#EXTM3U", "a playlist instead of the clip itself"),
+)
 _AVIF_BRANDS = {b"avif", b"avis"}
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 _TEXT_SAMPLE = 4096
@@ -62,6 +80,24 @@ def picture_format(data: bytes) -> str | None:
     if brands & _HEIF_BRANDS:
         return "HEIF"
     return None
+
+
+def clip_kind(data: bytes) -> ClipKind:
+    """Raises MediaError that says what was received where it is not a clip that can be read."""
+    if data[:6] in (b"GIF87a", b"GIF89a"):
+        return "gif"
+    if data[:4] == b"\x1a\x45\xdf\xa3":
+        return "matroska"
+    for magic, words in _OTHER_VIDEO:
+        if data.startswith(magic):
+            raise MediaError(f"received {words}; accepted clips: {ACCEPTED_CLIPS}; {CONVERT}")
+    still = picture_format(data)
+    if still is None and data[4:8] in _MP4_FIRST_BOXES:
+        return "mp4"
+    remedy = "; send it as an image_url" if still else f"; {CONVERT}" if data[8:12] == b"AVI " else ""
+    raise MediaError(
+        f"received {describe(data)}, which is not a clip; accepted clips: {ACCEPTED_CLIPS}{remedy}"
+    )
 
 
 def describe(data: bytes) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from media.container import container_kind
+from media.formats import clip_kind
 from media.navit import MERGE, PATCH, from_patches
 from media.sampling import timestamp
 from media.types import Chunk, Clip, MediaError, MediaItem
@@ -27,7 +27,7 @@ _PAPER, _INK = (24, 24, 24), (235, 235, 235)
 def is_clip(data: bytes) -> bool:
     """Whether a file is to be seen as a clip: any video, and GIFs that move."""
     try:
-        kind = container_kind(data)
+        kind = clip_kind(data)
     except MediaError:
         return False
     if kind != "gif":

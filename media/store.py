@@ -4,62 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from media.cache import DiskCache, MemoryCache
 from media.config import K3_MEDIA_CONFIG, MediaConfig
-from media.dataurl import is_data_url
-from media.fetch import Fetcher, Kind
-from media.image import DEFAULT_PIXEL_LIMIT, patch_limit_of, picture_identity
-from media.pool import DecoderPool
+from media.fetch import Fetcher, Kind, is_data_url
+from media.limits import MediaLimits
+from media.picture import patch_limit_of, picture_identity
+from media.process import ClipJob, DecoderPool, Job, PictureJob
 from media.types import Clip, MediaError, Picture
-from media.worker import ClipJob, Job, PictureJob
 
-if TYPE_CHECKING:
-    from media.video import ClipLimits
-
-_MIB = 1024 * 1024
 _IN_LOOP_BYTES = 64 * 1024  # shorter texts are hashed in the event loop
 _SLOW_PICTURES = 3  # for each worker: pictures that are slow beside the one that is not
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class MediaLimits:
-    """What preparing media may cost.
-
-    cache_bytes:      prepared media kept in memory; a 1920x1080 picture takes 6.3 MB
-    cache_folder:     where prepared media are kept on disk too; None: nowhere
-    disk_bytes:       of that folder
-    n_workers:        decoding processes for pictures, and as many for clips, about 60 MB each when idle;
-                      while files are slow there are up to three times as many more for other pictures
-    worker_memory:    bytes of address space of each
-    pixel_limit:      of one picture
-    pixels_in_flight: of all pictures that are being decoded; decoders need up to 12 bytes a pixel
-    picture_seconds, clip_seconds: the longest that decoding one may take
-    url_seconds:      how long the content behind an http(s) URL is taken to be unchanged
-    n_urls:           URLs (also data URLs, by digest) whose content's digest is remembered
-    clip:             see media.video.ClipLimits; None for its defaults
-    """
-
-    cache_bytes: int = 1024 * _MIB
-    cache_folder: Path | None = None
-    disk_bytes: int = 8 * 1024 * _MIB
-    n_workers: int = max(2, min(8, os.cpu_count() or 2))
-    worker_memory: int = 8 * 1024 * _MIB
-    pixel_limit: int = DEFAULT_PIXEL_LIMIT
-    pixels_in_flight: int = DEFAULT_PIXEL_LIMIT
-    picture_seconds: float = 30.0
-    clip_seconds: float = 300.0
-    url_seconds: float = 60.0
-    n_urls: int = 100_000
-    clip: ClipLimits | None = None
 
 
 class MediaLibrary:
@@ -224,7 +185,7 @@ class MediaLibrary:
         if isinstance(media, Picture):
             identity = picture_identity(digest, self.config, detail, salt)
             return replace(media, item=replace(media.item, identity=identity))
-        from media.video import chunk_identity
+        from media.clip import chunk_identity  # PyAV is large; where no clip comes it is not loaded
 
         chunks = tuple(
             replace(chunk, item=replace(chunk.item, identity=chunk_identity(digest, self.config, i, salt)))

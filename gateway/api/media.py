@@ -21,8 +21,8 @@ from gateway.errors import ApiError, bad_request, errors_of, from_validation
 from gateway.media_preview import preview_of
 from gateway.schema.media import MediaPreview, PreviewOptions, PreviewRequest, PreviewUpload
 from gateway.service import Service, service_of
-from media.pool import WorkerError
 from media.preview import is_clip
+from media.process import WorkerError
 from media.types import Clip, MediaError, Picture
 
 router = APIRouter(tags=["media"])

@@ -23,7 +23,7 @@ from gateway.xtml import (
     from_request,
 )
 from media.config import K3_MEDIA_CONFIG, MediaConfig, MediaConfigError
-from media.dataurl import is_data_url, read_data_url
+from media.fetch import is_data_url, read_data_url
 from media.types import MediaError
 
 _MAX_MEDIA_BYTES = 1 << 30
@@ -157,9 +157,9 @@ def _assumed_size(text: str | None) -> tuple[int, int] | None:
 
 def _media_prompt(part: MediaPart, config: MediaConfig, assumed: tuple[int, int] | None) -> MediaPrompt:
     """The placeholders of a data URL's picture or clip, or of a picture of the assumed size."""
-    from media.image import patch_limit_of, prepare_picture
+    from media.clip import prepare_clip
     from media.navit import target_size
-    from media.video import prepare_clip
+    from media.picture import patch_limit_of, prepare_picture
 
     try:
         if not is_data_url(part.url):

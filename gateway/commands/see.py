@@ -11,8 +11,8 @@ from PIL import Image
 from gateway.commands.see_clip import describe_clip, prepare_with_progress
 from gateway.media_prompts import media_prompt, shown_prompt
 from media.config import K3_MEDIA_CONFIG, MediaConfig, MediaConfigError
-from media.image import patch_limit_of, prepare_picture, set_pillow_limit
 from media.navit import MERGE, target_size
+from media.picture import patch_limit_of, prepare_picture, set_pillow_limit
 from media.preview import MAX_FRAMES_ON_SHEET, contact_sheet, is_clip, token_grid
 from media.types import MediaError, Picture
 

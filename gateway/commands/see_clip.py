@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from gateway.media_prompts import media_prompt, shown_prompt
+from media.clip import TEXT_TOKENS_PER_CHUNK, prepare_clip
 from media.config import MediaConfig
 from media.navit import target_size
 from media.sampling import frame_patch_limit
 from media.types import Clip
-from media.video import TEXT_TOKENS_PER_CHUNK, prepare_clip
 
 
 def prepare_with_progress(data: bytes, name: str, config: MediaConfig) -> Clip:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from media.image import prepare_picture
+from media.clip import prepare_clip
+from media.picture import prepare_picture
 from media.preview import CHUNK_COLOUR, GRID_COLOUR
-from media.video import prepare_clip
 from tests.api.conftest import Live, Server
 from tests.media.clips import numbered_clip
 from tests.media.files import encode, noise

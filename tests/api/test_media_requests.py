@@ -15,9 +15,9 @@ import pytest
 from gateway.assembly import media_library
 from gateway.settings import Settings
 from gateway.xtml import Vocab
-from media.image import prepare_picture
+from media.clip import prepare_clip
+from media.picture import prepare_picture
 from media.types import MediaError
-from media.video import prepare_clip
 from tests.api.conftest import END, END_THINK, Server, chat_body, events_of
 from tests.api.test_disconnect import leave, until
 from tests.media.clips import numbered_clip, repeated
@@ -55,7 +55,7 @@ def decoders() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):  # it ends just now
-            if "media.worker" in process.cmdline():
+            if "media.process.worker" in process.cmdline():
                 found.append(process)
     return found
 

@@ -17,8 +17,8 @@ from engine.mini.skills.base import DrawnClip, DrawnPicture, Source
 from engine.mini.skills.drawing import held_out_pair
 from engine.mini.words import WORDS
 from gateway.xtml import Decoder, ToolChoice, Vocab, fold, from_request
-from media.image import prepare_picture
-from media.video import prepare_clip
+from media.clip import prepare_clip
+from media.picture import prepare_picture
 
 
 @pytest.fixture(scope="module")

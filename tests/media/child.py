@@ -8,7 +8,7 @@ from pathlib import Path
 PREPARE = """
 import sys
 from media.types import MediaError
-from media.video import prepare_clip
+from media.clip import prepare_clip
 from tests.media.clips import peak_memory
 before = peak_memory()
 try:

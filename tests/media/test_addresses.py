@@ -2,7 +2,7 @@ import ipaddress
 
 import pytest
 
-from media.addresses import AllowList, is_public, parse_address
+from media.fetch.addresses import AllowList, is_public, parse_address
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from av.packet import PacketSideData, packet_sidedata_type_from_literal
 from numpy.typing import NDArray
 
 from media.board import lay_on_board
+from media.clip import prepare_clip
+from media.clip.demux import opened, video_stream
+from media.clip.frames import Decoded, to_picture, wanted_frames
 from media.config import K3_MEDIA_CONFIG
-from media.demux import opened, video_stream
-from media.frames import Decoded, to_picture, wanted_frames
+from media.limits import ClipLimits
 from media.types import MediaError
-from media.video import ClipLimits, prepare_clip
 from tests.media.child import prepare_in_child
 from tests.media.clips import clip, numbered, numbered_clip, prepared_frames, prepared_numbers
 

@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 
-from media.dataurl import looks_like_base64, read_data_url
+from media.fetch.dataurl import looks_like_base64, read_data_url
 from media.types import MediaError
 
 DATA = bytes(range(256)) + b"\xfb\xff\xfe"

@@ -304,7 +304,7 @@ async def test_the_name_is_checked_against_the_certificate_although_a_number_is_
     certificate: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trusting = ssl.create_default_context(cafile=str(tmp_path / "server.pem"))
-    monkeypatch.setattr("media.connect.httpx.create_ssl_context", lambda **_: trusting)
+    monkeypatch.setattr("media.fetch.connect.httpx.create_ssl_context", lambda **_: trusting)
     resolve_to(monkeypatch, "127.0.0.1")
     async with server(fixed(response("200 OK", PICTURE)), tls=certificate) as (port, _):
         policy: dict[str, Any] = {"allow": ("localhost", "other.example"), "ports": (port,)}

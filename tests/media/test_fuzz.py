@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from media.image import prepare_picture
+from media.picture import prepare_picture
 from media.types import MediaError
 from tests.media import files
 

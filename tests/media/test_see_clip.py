@@ -8,8 +8,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from gateway.commands import see
+from media.clip import prepare_clip
 from media.preview import CHUNK_COLOUR, contact_sheet, is_clip
-from media.video import prepare_clip
 from tests.media.clips import numbered, numbered_clip, read_number
 
 app = typer.Typer()

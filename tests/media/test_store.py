@@ -22,10 +22,11 @@ from PIL import Image
 
 from media.cache import DiskCache, MemoryCache
 from media.fetch import Fetcher, FetchPolicy
-from media.image import MAX_JPEG_SCANS, prepare_picture
+from media.limits import MediaLimits
 from media.packing import n_bytes
-from media.pool import WorkerError
-from media.store import MediaLibrary, MediaLimits
+from media.picture import MAX_JPEG_SCANS, prepare_picture
+from media.process import WorkerError
+from media.store import MediaLibrary
 from media.types import MediaError
 from tests.media import files
 from tests.media.clips import numbered_clip, repeated
@@ -85,7 +86,7 @@ def workers() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):  # it ends just now
-            if "media.worker" in process.cmdline():
+            if "media.process.worker" in process.cmdline():
                 found.append(process)
     return found
 
@@ -224,7 +225,7 @@ def test_several_processes_share_a_folder(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from media.cache import DiskCache
-from media.image import prepare_picture
+from media.picture import prepare_picture
 from media.packing import n_bytes
 from tests.media.test_store import picture
 media = [prepare_picture(picture(seed)) for seed in range(4)]

@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 
 from media.board import lay_on_board
+from media.clip import chunk_identity, prepare_clip
 from media.config import K3_MEDIA_CONFIG
 from media.navit import target_size, to_patches
 from media.types import Clip
-from media.video import chunk_identity, prepare_clip
 from tests.media.clips import (
     clip,
     cover_art_clip,

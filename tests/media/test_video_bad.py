@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from media.clip import prepare_clip
 from media.config import K3_MEDIA_CONFIG
+from media.limits import ClipLimits
 from media.types import MediaError
-from media.video import ClipLimits, prepare_clip
 from tests.media.child import prepare_in_child, run_child
 from tests.media.clips import clip, ffmpeg, needs_ffmpeg, numbered, numbered_clip, prepared_numbers
 
@@ -284,7 +285,8 @@ FUZZED = {
 FUZZ_CHILD = """
 import random, sys, time
 from media.types import Clip, MediaError
-from media.video import ClipLimits, prepare_clip
+from media.clip import prepare_clip
+from media.limits import ClipLimits
 data, seed, seconds = open(sys.argv[1], "rb").read(), int(sys.argv[2]), float(sys.argv[3])
 chance, until, ends = random.Random(seed), time.monotonic() + seconds, {"clip": 0, "refused": 0}
 for round in range(int(sys.argv[4])):

@@ -5,10 +5,11 @@ import base64
 
 import pytest
 
+from media.clip import prepare_clip
 from media.config import K3_MEDIA_CONFIG
-from media.store import MediaLibrary, MediaLimits
+from media.limits import ClipLimits, MediaLimits
+from media.store import MediaLibrary
 from media.types import Clip, MediaError
-from media.video import ClipLimits, prepare_clip
 from tests.media.clips import numbered_clip, prepared_numbers
 
 

@@ -12,7 +12,7 @@ from tests.media.clips import clip, repeated
 LIMIT_MIB = 150  # above the result itself
 CHILD = """
 import sys, time
-from media.video import prepare_clip
+from media.clip import prepare_clip
 from tests.media.clips import peak_memory
 
 def peak():

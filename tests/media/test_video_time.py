@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from media.clip import prepare_clip
 from media.sampling import timestamp
-from media.video import prepare_clip
 from tests.media.clips import (
     clip,
     ffmpeg,

@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from media import channel
 from media.packing import unpack
+from media.process import channel
+from media.process.jobs import Job
 from media.types import Clip, MediaError, Picture
-from media.worker import Job
 
 _START_SECONDS = 60.0
 # A file that takes longer gives its place to another; a screenshot takes 0.02 s.
@@ -231,7 +231,7 @@ class _Worker:
         except OSError as error:
             raise WorkerError(f"no decoding process can be started: {error.strerror}") from error
         handle = theirs.fileno()
-        command = [sys.executable, "-P", "-m", "media.worker", str(handle), str(memory_limit)]
+        command = [sys.executable, "-P", "-m", "media.process.worker", str(handle), str(memory_limit)]
         try:
             self._process = subprocess.Popen(
                 command,

@@ -9,7 +9,7 @@ import anyio
 import httpcore
 import httpx
 
-from media.addresses import AllowList, is_public, parse_address
+from media.fetch.addresses import AllowList, is_public, parse_address
 
 
 class AddressRefused(Exception):

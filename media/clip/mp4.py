@@ -1,4 +1,4 @@
-"""What kind of file a clip is, and whether its tables can be believed; read before libav sees the file.
+"""Whether the tables of an MP4 can be believed; read before libav sees the file.
 
 An MP4 table may claim a thousand million frames in a few bytes, and libav makes room for them. Here each
 claim is held against the file's size first.
@@ -7,42 +7,8 @@ claim is held against the file's size first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from media.formats import describe, picture_format
 from media.types import MediaError
-
-Kind = Literal["mp4", "matroska", "gif"]
-
-ACCEPTED = "MP4, MOV, MKV, WebM or GIF"
-CONVERT = "convert it, e.g. `ffmpeg -i INPUT -c:v libx264 -pix_fmt yuv420p clip.mp4`"
-
-_MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp", b"moof", b"uuid"}
-_OTHER_VIDEO = (
-    (b"FLV\x01", "an FLV video"),
-    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "a Windows Media file"),
-    (b"\x00\x00\x01\xba", "an MPEG program stream"),
-    (b"\x00\x00\x01\xb3", "an MPEG video stream"),
-    (b"\x00\x00\x00\x01", "a raw H.264 or H.265 stream"),
-    (b"\x47\x40", "an MPEG transport stream"),
-    (b"#EXTM3U", "a playlist instead of the clip itself"),
-)
-
-
-def container_kind(data: bytes) -> Kind:
-    """Raises MediaError that says what was received where it is not a clip that can be read."""
-    if data[:6] in (b"GIF87a", b"GIF89a"):
-        return "gif"
-    if data[:4] == b"\x1a\x45\xdf\xa3":
-        return "matroska"
-    for magic, words in _OTHER_VIDEO:
-        if data.startswith(magic):
-            raise MediaError(f"received {words}; accepted clips: {ACCEPTED}; {CONVERT}")
-    still = picture_format(data)
-    if still is None and data[4:8] in _MP4_FIRST_BOXES:
-        return "mp4"
-    remedy = "; send it as an image_url" if still else f"; {CONVERT}" if data[8:12] == b"AVI " else ""
-    raise MediaError(f"received {describe(data)}, which is not a clip; accepted clips: {ACCEPTED}{remedy}")
 
 
 def check_mp4(data: bytes, *, max_frames: int) -> None:

@@ -1,4 +1,4 @@
-"""A process that decodes what strangers send: `python -m media.worker SOCKET`, started by `media.pool`.
+"""A process that decodes what strangers send: `python -m media.process.worker`, started by `pool`.
 
 It has no secrets in its environment and a limit on its memory, and may be killed at any time.
 Requests are pickled jobs from the service; replies are JSON, so that a decoder that was taken over cannot
@@ -16,66 +16,14 @@ import signal
 import socket
 import sys
 import traceback
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from media import channel
-from media.config import MediaConfig
-from media.container import CONVERT
-from media.image import prepare_picture, set_pillow_limit
 from media.packing import pack
-from media.types import Clip, MediaError, Picture
-
-if TYPE_CHECKING:
-    from media.video import ClipLimits
+from media.process import channel
+from media.process.jobs import Job, ServiceGone
+from media.types import MediaError
 
 _STDERR = 2
-
-
-class _ServiceGone(BaseException):
-    """Nobody waits for the answer; not an error of the file, so nothing that handles those may catch it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PictureJob:
-    config: MediaConfig
-    detail: str
-    pixel_limit: int
-
-    @property
-    def remedy(self) -> str:
-        return "save it anew, e.g. as PNG"
-
-    def run(self, data: bytes, sock: socket.socket) -> Picture:
-        """Prepares the picture; asks the service first whether memory for its pixels may be taken."""
-
-        def admit(n_pixels: int) -> None:
-            try:
-                _reply(sock, {"pixels": n_pixels})
-                channel.receive(sock)
-            except (EOFError, OSError) as error:
-                raise _ServiceGone from error
-
-        set_pillow_limit(self.pixel_limit)
-        return prepare_picture(data, self.config, self.detail, pixel_limit=self.pixel_limit, admit=admit)
-
-
-@dataclass(frozen=True, slots=True)
-class ClipJob:
-    config: MediaConfig
-    limits: ClipLimits | None
-
-    @property
-    def remedy(self) -> str:
-        return CONVERT
-
-    def run(self, data: bytes, sock: socket.socket) -> Clip:
-        from media.video import prepare_clip  # PyAV is large; most workers never see a video
-
-        return prepare_clip(data, self.config, self.limits)
-
-
-Job = PictureJob | ClipJob
 
 
 def main(handle: int, memory_limit: int) -> None:
@@ -92,12 +40,12 @@ def main(handle: int, memory_limit: int) -> None:
             message, file = channel.receive(sock)
             assert file is not None
             _serve(sock, pickle.loads(message), file)
-        except (EOFError, OSError, _ServiceGone):  # or it does not want this answer any more
+        except (EOFError, OSError, ServiceGone):  # or it does not want this answer any more
             return
 
 
 def _serve(sock: socket.socket, job: Job, file: int) -> None:
-    """Answer one job. Raises OSError and _ServiceGone where the service is gone."""
+    """Answer one job. Raises OSError and ServiceGone where the service is gone."""
     try:
         answer, result = _answer(sock, job, file)
     finally:

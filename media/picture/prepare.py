@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageChops
 
-from media.board import lay_on_board
 from media.config import K3_MEDIA_CONFIG, MediaConfig
-from media.formats import ACCEPTED, describe, picture_format
-from media.jpeg import scan_jpeg
-from media.navit import Size, target_size, to_patches
+from media.formats import ACCEPTED_PICTURES, describe, picture_format
+from media.limits import DEFAULT_PIXEL_LIMIT
+from media.navit import target_size, to_patches
+from media.picture.jpeg import scan_jpeg
+from media.render import render
 from media.types import MediaError, MediaItem, Picture
 
 try:
@@ -34,8 +35,6 @@ Detail = Literal["auto", "low", "high"]
 
 # About 256 tokens: a 1920x1080 screenshot is shown at 598x336 (264 tokens) instead of in full (2,691).
 LOW_DETAIL_PATCHES = 1024
-# The largest square of k3.md 4.5; needs up to 4 bytes a pixel for each copy that a decoder makes.
-DEFAULT_PIXEL_LIMIT = 16_384 * 16_384
 # Each scan of a progressive JPEG goes over the whole picture and may be a few bytes long.
 MAX_JPEG_SCANS = 100
 # What libjpeg puts where data is missing: level 128, which CMYK shows inverted.
@@ -113,7 +112,9 @@ def decode(
     """The first frame or page of a picture file, upright, at most 8 bits a channel. Raises MediaError."""
     name = picture_format(data)
     if name is None:
-        raise MediaError(f"received {describe(data)} where a picture was expected. Accepted: {ACCEPTED}")
+        raise MediaError(
+            f"received {describe(data)} where a picture was expected. Accepted: {ACCEPTED_PICTURES}"
+        )
     if name == "HEIF" and not HAS_HEIF:
         raise MediaError(
             "received a HEIC picture, which this server cannot read without the extra `heic` "
@@ -136,38 +137,12 @@ def decode(
         return _eight_bit(_upright(image, name), name)
 
 
-def render(image: Image.Image, size: Size, config: MediaConfig) -> NDArray[np.uint8]:
-    """Resize in the picture's own mode and lay what is transparent on the chessboard (k3.md 4.3).
-
-    Returns (size.height, size.width, 3) uint8, possibly read-only. Raises what Pillow raises.
-    """
-    if config.fill_stage == "before_resize" and _is_transparent(image):
-        image = Image.fromarray(_composed(image, config))
-    if image.size != (size.width, size.height):
-        # Pillow takes NEAREST for palette and 1-bit pictures by itself.
-        image = image.resize((size.width, size.height), Image.Resampling.BICUBIC)
-    if _is_transparent(image):
-        return _composed(image, config)
-    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-
-
 def _check_pixels(image: Image.Image, pixel_limit: int) -> None:
     if image.width * image.height > pixel_limit:
         raise MediaError(
             f"the picture has {image.width}x{image.height} pixels, "
             f"more than this server's limit of {pixel_limit:,}; send a smaller one"
         )
-
-
-def _is_transparent(image: Image.Image) -> bool:
-    return "A" in image.getbands() or "transparency" in image.info
-
-
-def _composed(image: Image.Image, config: MediaConfig) -> NDArray[np.uint8]:
-    rgba = image if image.mode == "RGBA" else image.convert("RGBA")
-    if rgba.getchannel("A").getextrema() == (255, 255):  # nothing of the board would be seen
-        return np.asarray(rgba.convert("RGB"))
-    return lay_on_board(np.asarray(rgba), config.board)
 
 
 def _upright(image: Image.Image, name: str) -> Image.Image:

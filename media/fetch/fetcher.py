@@ -16,9 +16,9 @@ from urllib.parse import unquote
 import httpcore
 import httpx
 
-from media.addresses import AllowList
-from media.connect import AddressRefused, CheckedTransport
-from media.dataurl import is_data_url, looks_like_base64, read_data_url
+from media.fetch.addresses import AllowList
+from media.fetch.connect import AddressRefused, CheckedTransport
+from media.fetch.dataurl import is_data_url, looks_like_base64, read_data_url
 from media.formats import describe
 from media.types import MediaError
 

@@ -22,7 +22,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from PIL import Image
 
-from media.alpha import AlphaDecoder, DamagedAlphaError, is_coded_apart, packed_picture, to_mask
+from media.clip.alpha import AlphaDecoder, DamagedAlphaError, is_coded_apart, packed_picture, to_mask
 
 # More threads hold more raw frames: each adds a few, 3 MB apiece at 1080p.
 _MAX_THREADS = 4
@@ -132,7 +132,9 @@ def _decoded(container: InputContainer, stream: VideoStream, wanted: frozenset[i
             yield Decoded(frame, alpha=None)
 
 
-def _with_alpha(frames: list[VideoFrame], alpha_decoder: AlphaDecoder, packet: Packet) -> list[Decoded]:
+def _with_alpha(
+    frames: list[VideoFrame], alpha_decoder: AlphaDecoder, packet: Packet[VideoStream]
+) -> list[Decoded]:
     """Frames whose alpha is damaged, or of another size than they are, are left out."""
     try:
         alpha = alpha_decoder.decode(packet)
@@ -145,7 +147,7 @@ def _with_alpha(frames: list[VideoFrame], alpha_decoder: AlphaDecoder, packet: P
     ]
 
 
-def _decode(decoder: VideoCodecContext, packet: Packet) -> list[VideoFrame]:
+def _decode(decoder: VideoCodecContext, packet: Packet[VideoStream]) -> list[VideoFrame]:
     """A packet that is damaged gives no frame; who asked for it sees it missing."""
     try:
         return decoder.decode(packet if packet.size else None)

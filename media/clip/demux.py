@@ -14,10 +14,10 @@ from av.packet import Packet
 from av.stream import Disposition
 from av.video.stream import VideoStream
 
-from media.container import CONVERT, Kind
+from media.formats import CONVERT, ClipKind
 from media.types import MediaError
 
-_DEMUXERS: dict[Kind, str] = {"mp4": "mov", "matroska": "matroska", "gif": "gif"}
+_DEMUXERS: dict[ClipKind, str] = {"mp4": "mov", "matroska": "matroska", "gif": "gif"}
 _NOT_SHOWN = Disposition.attached_pic | Disposition.still_image | Disposition.timed_thumbnails
 
 # A clip made for a clock of milliseconds (WebM, and what is remuxed from it) jitters by one.
@@ -41,7 +41,7 @@ class Timeline:
 
 
 @contextmanager
-def opened(data: bytes, kind: Kind, *, max_pixels: int) -> Iterator[InputContainer]:
+def opened(data: bytes, kind: ClipKind, *, max_pixels: int) -> Iterator[InputContainer]:
     """The demuxer over `data`; any libav error inside becomes a MediaError.
 
     max_pixels: a frame that has far more is refused by the decoder before memory is taken.

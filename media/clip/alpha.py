@@ -48,7 +48,7 @@ class AlphaDecoder:
         decoder.options = {"max_pixels": str(max_pixels)}
         self._decoder = decoder
 
-    def decode(self, packet: Packet) -> VideoFrame | None:
+    def decode(self, packet: Packet[VideoStream]) -> VideoFrame | None:
         """The alpha that belongs to `packet`, in the frame's Y plane; None where it has none: opaque.
 
         Raises DamagedAlphaError; av.error.ArgumentError for too many pixels.

@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps
 
-import media.image
-from media.config import K3_MEDIA_CONFIG
-from media.image import prepare_picture
+from media.config import K3_MEDIA_CONFIG, MediaConfig
 from media.navit import from_patches
+from media.picture import picture_identity, prepare_picture, set_pillow_limit
 from media.types import MediaError
 from tests.media import files, reference_picture
 from tests.media.files import encode, noise
@@ -102,7 +101,7 @@ def test_the_board_is_laid_after_the_resize() -> None:
 
 
 def test_the_board_is_laid_before_the_resize_where_the_checkpoint_says_so() -> None:
-    config = media.image.MediaConfig(fill_stage="before_resize")
+    config = MediaConfig(fill_stage="before_resize")
     data = encode(noise("RGBA", 7400, 30), "PNG")
     flat = Image.fromarray(reference_picture.on_board(Image.open(io.BytesIO(data))))
     assert np.array_equal(
@@ -343,7 +342,7 @@ def test_a_png_with_a_wrong_checksum_is_an_error() -> None:
 
 
 def test_heic_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media.image, "HAS_HEIF", False)
+    monkeypatch.setattr("media.picture.prepare.HAS_HEIF", False)
     with pytest.raises(MediaError, match=r"extra `heic`"):
         prepare_picture(files.SAMPLES["HEIC"]())
 
@@ -353,7 +352,7 @@ def test_heic_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_picture_over_the_pixel_limit_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)  # undone afterwards
-    media.image.set_pillow_limit()
+    set_pillow_limit()
 
     def admit(n_pixels: int) -> None:
         raise AssertionError("decoded")
@@ -408,11 +407,11 @@ def test_a_tiff_with_absurd_tags_is_an_error() -> None:
 def test_the_identity_depends_on_content_settings_and_detail_only() -> None:
     data = encode(noise("RGB", 40, 30), "PNG")
     identity = prepare_picture(data).item.identity
-    other_settings = media.image.MediaConfig(patch_limit=1000)
+    other_settings = MediaConfig(patch_limit=1000)
     assert prepare_picture(bytes(data)).item.identity == identity
     assert prepare_picture(data + b"\0").item.identity != identity
     assert prepare_picture(data, other_settings).item.identity != identity
-    assert media.image.picture_identity("00", K3_MEDIA_CONFIG, "auto", "a") != media.image.picture_identity(
+    assert picture_identity("00", K3_MEDIA_CONFIG, "auto", "a") != picture_identity(
         "00", K3_MEDIA_CONFIG, "auto", "b"
     )
 

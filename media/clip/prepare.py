@@ -16,12 +16,14 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 from PIL import Image
 
+from media.clip.demux import Timeline, declared_duration, opened, scan, video_stream
+from media.clip.frames import Display, shown_size, to_picture, wanted_frames
+from media.clip.mp4 import check_mp4
 from media.config import K3_MEDIA_CONFIG, MediaConfig
-from media.container import Kind, check_mp4, container_kind
-from media.demux import Timeline, declared_duration, opened, scan, video_stream
-from media.frames import Display, shown_size, to_picture, wanted_frames
-from media.image import render
+from media.formats import ClipKind, clip_kind
+from media.limits import ClipLimits
 from media.navit import PATCH, Size, target_size, to_patches
+from media.render import render
 from media.sampling import (
     Sampling,
     chunk_ranges,
@@ -41,26 +43,6 @@ _ABSURD_DURATION = 24 * 3600.0
 _RESIZERS = min(4, os.cpu_count() or 1)
 # With more sampled frames damaged than this, what is left tells too little.
 _MAX_DAMAGED = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class ClipLimits:
-    """What a clip may cost. All are checked before the first frame is decoded.
-
-    duration:       seconds
-    n_bytes:        of the file
-    n_frames:       that are shown, before sampling: each is read, and most are decoded
-    frame_pixels:   of one frame as coded
-    total_pixels:   of all frames together, which is what decoding costs; 10 minutes of 4K at 60
-    max_tokens:     prompt tokens of the whole clip, e.g. what fits the context; None for no limit
-    """
-
-    duration: float = 600.0
-    n_bytes: int = 512 * 1024**2
-    n_frames: int = 72_000
-    frame_pixels: int = 8192 * 4320
-    total_pixels: int = 600 * 60 * 3840 * 2160
-    max_tokens: int | None = None
 
 
 def prepare_clip(
@@ -89,7 +71,7 @@ def chunk_identity(file_sha256: str, config: MediaConfig, index: int, salt: str 
 class ClipPlan:
     """What is known of a clip before any of it is decoded."""
 
-    kind: Kind
+    kind: ClipKind
     timeline: Timeline
     sampling: Sampling
     notes: tuple[str, ...]
@@ -107,7 +89,7 @@ def plan_clip(
             f"the clip has {len(data):,} bytes, more than the limit of {limits.n_bytes:,}; "
             "send a smaller one, e.g. `ffmpeg -i clip.mp4 -vf scale=-2:720 -crf 28 small.mp4`"
         )
-    kind = container_kind(data)
+    kind = clip_kind(data)
     if kind == "mp4":
         check_mp4(data, max_frames=limits.n_frames)
     with opened(data, kind, max_pixels=limits.frame_pixels) as container:

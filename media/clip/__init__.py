@@ -1,0 +1,11 @@
+"""A clip in, what the vision tower reads out (docs/video.md). Loads PyAV, which is large."""
+
+from media.clip.prepare import (
+    TEXT_TOKENS_PER_CHUNK,
+    ClipPlan,
+    chunk_identity,
+    plan_clip,
+    prepare_clip,
+)
+
+__all__ = ["TEXT_TOKENS_PER_CHUNK", "ClipPlan", "chunk_identity", "plan_clip", "prepare_clip"]
