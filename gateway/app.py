@@ -12,6 +12,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 
 from gateway.api import chat, engine, health, media, models, prefixes, tokens
 from gateway.api.disconnect import end_tasks
+from gateway.api.origin import guard_origins
 from gateway.errors import install_handlers, unforeseen
 from gateway.service import Service
 
@@ -48,6 +49,7 @@ def build_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     install_handlers(app)
+    guard_origins(app, service)
     if origins := service.settings.cors_origins:
         # Starlette's own answer to unforeseen errors would pass the CORS headers by.
         app.add_middleware(ServerErrorMiddleware, handler=unforeseen)

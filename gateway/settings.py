@@ -68,7 +68,13 @@ class Settings(BaseSettings):
     root_path: str = Field("", description="Path prefix under which a proxy serves this service.")
     api_keys: list[SecretStr] = Field(
         [],
-        description="Bearer keys that are accepted (JSON list, or one a line); no key is asked for if empty.",
+        description="Bearer keys that are accepted (JSON list, or one a line). Without any the service only "
+        "listens on this machine and answers to its names.",
+    )
+    allow_anonymous: bool = Field(
+        False,
+        description="Without API keys, listen on any address and answer under any name: everybody who "
+        "reaches the port may use the service.",
     )
     cors_origins: list[str] = Field(
         [],

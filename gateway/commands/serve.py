@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import os
 import signal
@@ -91,6 +92,7 @@ def run(settings: Settings) -> None:
     _check_machine(settings)
     listener = _listen(settings.host, settings.port)
     with listener:
+        check_exposure(settings, listener.getsockname()[0])
         failures: list[Exception] = []
         server = _server(settings, failures)
         host, port = listener.getsockname()[:2]
@@ -135,6 +137,20 @@ def _check_machine(settings: Settings) -> None:
             f"the profile {settings.profile} cannot run here. {said} "
             f"`k3 doctor --profile {settings.profile}` says more."
         )
+
+
+def check_exposure(settings: Settings, address: str) -> None:
+    """Without keys only this machine is served.
+
+    Raises:
+        StartError: others could reach `address`, no key would be asked for, and `allow_anonymous` is off.
+    """
+    if settings.api_keys or settings.allow_anonymous or ipaddress.ip_address(address).is_loopback:
+        return
+    raise StartError(
+        f"others can reach {address}, and no API keys are set. Set K3_API_KEYS (or the secret file "
+        "k3_api_keys), listen on 127.0.0.1, or set K3_ALLOW_ANONYMOUS=true to let everybody in."
+    )
 
 
 def _is_no_answered_probe(record: logging.LogRecord) -> bool:
