@@ -8,7 +8,7 @@ permission. So a request that no key authenticates is looked at first (docs/api.
 * an `Origin` must be the service's own, or one of `cors_origins`;
 * a body must have the type of its route. From a program, no type and curl's form type do as well.
 
-A valid key settles it: then `Origin` only decides the CORS headers, for webviews and extensions send odd ones.
+A valid key settles it: then `Origin` only decides the CORS headers, as webviews and extensions send odd ones.
 """
 
 from __future__ import annotations
