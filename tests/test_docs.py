@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from engine.profiles import PROFILES
 from gateway.app import REPLY_HEADERS
 from gateway.cli import COMMANDS
@@ -34,12 +32,6 @@ def test_every_make_target_in_the_documents_exists() -> None:
     known = {name for line in targets for name in line.split()}
     named = {n for path in DOCUMENTS for n in re.findall(r"`make ([a-z-]+)", path.read_text())}
     assert not named - known
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_links_between_documents_lead_somewhere(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
-    assert not [link for link in links if not (path.parent / link).exists()]
 
 
 def test_the_documents_point_to_nothing_that_is_not_here() -> None:

@@ -25,16 +25,10 @@ from gateway.xtml import (
     from_request,
 )
 from gateway.xtml.values import Argument, RawArguments, read_arguments
+from tests.xtml.golden_prompts import FOLDER, INDEX, Golden, goldens, readable
 
-EXAMPLES = json.loads((Path(__file__).parent / "worked_examples.json").read_text())
+GOLDENS = list(goldens())
 PICTURE = MediaPrompt((MediaSpan("", "image 640x480", 1),), "a picture")
-
-
-def example_conversation(example: dict[str, Any]) -> tuple[Conversation, list[MediaPrompt]]:
-    conversation = from_request(example["request"])
-    if not example["effort_note"]:
-        conversation = replace(conversation, effort=None)
-    return conversation, [PICTURE] * len(conversation.media)
 
 
 def rendered(vocab: Vocab, *messages: dict[str, Any], **fields: Any) -> str:
@@ -43,23 +37,26 @@ def rendered(vocab: Vocab, *messages: dict[str, Any], **fields: Any) -> str:
     return vocab.decode(encode(conversation, vocab).ids)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e["id"])
-def test_worked_example_renders_as_written(example: dict[str, Any], small_vocab: Vocab) -> None:
-    conversation, media = example_conversation(example)
-    prompt = encode(conversation, small_vocab, media)
-    assert small_vocab.decode(prompt.ids) == example["rendered"]
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
+def test_golden_prompt_renders_as_written(golden: Golden, small_vocab: Vocab) -> None:
+    assert readable(golden.render(small_vocab), small_vocab) == golden.text
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e["id"])
-def test_worked_example_has_its_ids_in_the_real_vocabulary(
-    example: dict[str, Any], real_vocab: Vocab
-) -> None:
-    conversation, media = example_conversation(example)
-    prompt = encode(conversation, real_vocab, media)
-    assert real_vocab.decode(prompt.ids) == example["rendered"]
-    assert (len(prompt.ids), prompt.n_hosted) == (example["n_tokens"], example["prompt_tokens"])
-    if "ids" in example:
-        assert prompt.ids == example["ids"]
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
+def test_golden_prompt_has_its_ids_in_the_real_vocabulary(golden: Golden, real_vocab: Vocab) -> None:
+    """The counts and ids of the first fourteen are not this project's own."""
+    prompt = golden.render(real_vocab)
+    assert readable(prompt, real_vocab) == golden.text
+    assert (len(prompt.ids), prompt.n_hosted) == (golden.facts["n_tokens"], golden.facts["prompt_tokens"])
+    assert prompt.ids == golden.facts.get("ids", prompt.ids)
+
+
+def test_every_golden_prompt_is_in_the_index_and_in_the_document() -> None:
+    names = {golden.name for golden in GOLDENS}
+    assert {path.stem for path in FOLDER.iterdir() if path.suffix != ".json"} == names
+    assert {path.stem for path in FOLDER.glob("*.json")} == names | {INDEX.stem}
+    document = (Path(__file__).resolve().parents[2] / "docs/format.md").read_text()
+    assert not [name for name in names if f"| `{name}` | " not in document]
 
 
 def test_merges_do_not_cross_segments(real_vocab: Vocab) -> None:

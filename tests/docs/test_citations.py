@@ -1,0 +1,80 @@
+"""Every document, section and file that code, tests and documents point to is there."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "engine").rglob("*.md")]
+    if "node_modules" not in path.parts
+)
+_TEXTS = {".py", ".md", ".toml", ".yml", ".yaml", ".json", ".txt", ".mjs", ".in", ".conf", ".html", ".js"}
+_CITED = re.compile(r"docs/([a-z0-9/_-]+\.md)(?:#([A-Za-z0-9_-]+))?")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def tracked() -> list[Path]:
+    """Files of the repository; without git, all that could be."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if listed.returncode == 0:
+        found = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:
+        folders = ("gateway", "media", "engine", "patches", "tests", "bench", "docs", "examples")
+        found = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    texts = [path for path in found if path.is_file() and (path.suffix in _TEXTS or not path.suffix)]
+    return [path for path in texts if path.name != "package-lock.json" and path != Path(__file__)]
+
+
+@functools.cache
+def read(path: Path) -> str:
+    return path.read_text(errors="replace")
+
+
+@functools.cache
+def anchors(path: Path) -> frozenset[str]:
+    """Explicit anchors, and headings as GitHub names them."""
+    text = re.sub(r"^```.*?^```", "", read(path), flags=re.M | re.S)
+    found = set(re.findall(r'<a id="([^"]+)"', text))
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        plain = re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower())
+        found.add(plain.strip().replace(" ", "-"))
+    return frozenset(found)
+
+
+def test_every_section_that_is_cited_exists() -> None:
+    wrong = []
+    for path in tracked():
+        for document, anchor in _CITED.findall(read(path)):
+            target = ROOT / "docs" / document
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                wrong.append(f"{path.relative_to(ROOT)}: docs/{document}#{anchor}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path: Path) -> None:
+    wrong = []
+    for link in _LINK.findall(re.sub(r"^```.*?^```", "", read(path), flags=re.M | re.S)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        place, _, anchor = link.partition("#")
+        target = (path.parent / place).resolve() if place else path
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    assert wrong == []
+
+
+def test_no_anchor_is_there_twice() -> None:
+    for path in DOCUMENTS:
+        given = re.findall(r'<a id="([^"]+)"', read(path))
+        assert len(given) == len(set(given)), path
