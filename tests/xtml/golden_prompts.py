@@ -1,4 +1,4 @@
-"""Prompts as text files that one can read: `golden/NAME.json` is a chat request, `golden/NAME.txt` its prompt.
+"""Prompts as files that one can read: `golden/NAME.json` is a chat request, `golden/NAME.txt` its prompt.
 
 In the text markers are spelled out, the same spelling typed by a user has a backslash (`<\\|close|>`), a run
 of pads is one pad and its number, and a line break is added after each `<|end_of_msg|>`. `golden/index.json`
