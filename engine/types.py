@@ -30,7 +30,10 @@ class EnginePrompt:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to generate. Stop strings are not here: they are matched on decoded content (spec design.md)."""
+    """How to generate. Stop strings are not here: they are matched on decoded content.
+
+    See docs/decoding.md#stop-strings.
+    """
 
     max_tokens: int
     temperature: float = 1.0

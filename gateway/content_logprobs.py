@@ -10,11 +10,11 @@ from gateway.xtml import Channel, Content, Event, ReasoningWasContent, Vocab
 
 
 class ContentLogprobs:
-    """Picks one choice's entries for content (field report G06).
+    """Picks one choice's entries for content (docs/decisions.md#g06).
 
     Where there are stop strings, text is held back, and what belongs to a stop string is never shown: so an
     entry waits until the first byte of its token is out. Reasoning is kept for the case that it turns out to
-    be the answer (k3.md 3.2, D4).
+    be the answer (docs/decisions.md#d4).
     """
 
     def __init__(self, vocab: Vocab, *, with_stop: bool) -> None:

@@ -12,7 +12,7 @@ def media_items(media: Picture | Clip) -> list[MediaItem]:
 
 
 def media_prompt(media: Picture | Clip) -> MediaPrompt:
-    """The placeholders of a picture (k3.md 2.11) or of a clip's chunks (5.3)."""
+    """The placeholders of a picture or of a clip's chunks (docs/format.md#picture-prompt, #clip-prompt)."""
     if isinstance(media, Picture):
         spans: tuple[MediaSpan, ...] = (picture_span(media.width, media.height, media.item.n_tokens),)
     else:

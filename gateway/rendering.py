@@ -1,4 +1,5 @@
-"""From a checked request to a prompt: conversation, media, token ids (spec design.md, steps 2 to 4).
+"""From a checked request to a prompt: conversation, media, token ids
+(docs/architecture.md#the-way-of-a-request).
 
 Needs no engine: the same code counts tokens and serves completions, so the two can never differ.
 """
@@ -101,7 +102,7 @@ class Renderer:
         return Rendered(tenant, written, engine_prompt, tokens["image"], tokens["video"], headers)
 
     def n_prompt(self, prompt: Prompt) -> int:
-        """`usage.prompt_tokens`, counted as the settings say (k3.md 2.13)."""
+        """`usage.prompt_tokens`, counted as the settings say (docs/format.md#counts)."""
         return prompt.n_hosted if self.settings.prompt_tokens == "hosted" else len(prompt.ids)
 
     async def _resolve(self, conversation: Conversation, salt: str) -> list[Picture | Clip]:

@@ -1,4 +1,7 @@
-"""From a request's sampling fields to the engine's, by the policy the operator chose (spec k3.md 6.4)."""
+"""From a request's sampling fields to the engine's, by the policy the operator chose.
+
+See docs/format.md#sampling.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from gateway.xtml import Vocab
 
 Policy = Literal["free", "clamp", "strict"]
 
-# Moonshot's own default and ceiling for one reply (k3.md 6.4, field report B17).
+# Moonshot's own default and ceiling for one reply (docs/decisions.md#b17).
 DEFAULT_MAX_TOKENS = 131_072
-# What the model card recommends, and what its makers' API accepts (k3.md 6.4).
+# What the model card recommends, and what its makers' API accepts (docs/format.md#sampling).
 TEMPERATURE = 1.0
 TOP_P = 0.95
 TOP_P_WITH_TOOLS = 1.0
@@ -96,7 +99,7 @@ def sampling(
 
 
 def _refuse_untuned(request: ChatRequest) -> None:
-    """What Moonshot's contract demands of a vendor (contract.md, "Sampling, strict policy")."""
+    """What Moonshot's contract demands of a vendor (docs/format.md#sampling)."""
     allowed: dict[str, tuple[float | None, ...]] = {
         "temperature": (None, 1.0),
         "top_p": (None, TOP_P, TOP_P_WITH_TOOLS),

@@ -1,4 +1,4 @@
-"""Transparent pictures on the chessboard that K3 was trained with (k3.md 4.3)."""
+"""Transparent pictures on the chessboard that K3 was trained with (docs/format.md#picture-pixels)."""
 
 from __future__ import annotations
 

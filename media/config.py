@@ -1,4 +1,7 @@
-"""The checkpoint's media settings: `media_proc_cfg` of `preprocessor_config.json` (k3.md 4.1)."""
+"""The checkpoint's media settings: `media_proc_cfg` of `preprocessor_config.json`.
+
+See docs/format.md#media-settings.
+"""
 
 from __future__ import annotations
 
@@ -61,11 +64,12 @@ class Board:
 
 @dataclass(frozen=True)
 class MediaConfig:
-    """How pictures and video are prepared. The defaults are the published K3 checkpoint's values (k3.md 4.1).
+    """How pictures and video are prepared. The defaults are the published K3 checkpoint's values
+    (docs/format.md#media-settings).
 
     patch_size:        side of an image patch, pixels
     merge_size:        image patches per side that become one token
-    patch_limit:       image patches of a picture, before padding (soft, k3.md 4.2)
+    patch_limit:       image patches of a picture, before padding (soft, docs/format.md#picture-size)
     side_limit:        image patches on one side
     frame_patch_limit: image patches of one video frame
     video_patch_limit: image patches of all sampled frames of a video
@@ -112,7 +116,8 @@ class MediaConfig:
     def from_block(cls, block: Mapping[str, Any]) -> MediaConfig:
         """Read a `media_proc_cfg` block. Raises MediaConfigError.
 
-        A missing key is an error: the reference's own defaults differ from the shipped values (k3.md 4.1).
+        A missing key is an error: the reference's own defaults differ from the shipped values
+        (docs/format.md#media-settings).
         """
         missing = [key for name, key in _KEYS.items() if name not in _OPTIONAL and key not in block]
         board = block.get("transparent_bg_config")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _MIB = 1024 * 1024
-# The largest square of k3.md 4.5; needs up to 4 bytes a pixel for each copy that a decoder makes.
+# The largest square that is worth reading (docs/format.md#picture-examples); needs up to 4 bytes a pixel for
+# each copy that a decoder makes.
 DEFAULT_PIXEL_LIMIT = 16_384 * 16_384
 
 

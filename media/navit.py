@@ -1,4 +1,4 @@
-"""From pixels to image patches: the size a picture gets, and how it is cut (k3.md 4.2, 4.3)."""
+"""From pixels to image patches: the size a picture gets, and how it is cut (docs/format.md#picture-size)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Size:
 def target_size(width: int, height: int, *, patch_limit: int, side_limit: int) -> Size:
     """The size that a picture of `width` x `height` pixels is shown at; never larger than the original.
 
-    patch_limit: image patches in all. It is soft: rounding and padding may exceed it a little (k3.md 4.2).
+    patch_limit: image patches in all. It is soft: rounding and padding may exceed it a little
+                 (docs/format.md#picture-size).
     side_limit:  image patches on one side.
     """
     if width < 1 or height < 1:
@@ -64,7 +65,8 @@ def _padded(length: int) -> int:
 
 
 def to_patches(rgb: NDArray[np.uint8], size: Size, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """Pad with 0 at the right and bottom and cut into image patches, rows then columns (k3.md 4.3).
+    """Pad with 0 at the right and bottom and cut into image patches, rows then columns
+    (docs/format.md#picture-pixels).
 
     rgb: (size.height, size.width, 3) uint8
     out: where to write, (size.n_patches, 3, 14, 14) uint8, contiguous; new memory if None

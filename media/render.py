@@ -1,4 +1,4 @@
-"""Pixels of a decoded picture or frame, resized and without transparency (k3.md 4.3)."""
+"""Pixels of a decoded picture or frame, resized and without transparency (docs/format.md#picture-pixels)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from media.navit import Size
 
 
 def render(image: Image.Image, size: Size, config: MediaConfig) -> NDArray[np.uint8]:
-    """Resize in the picture's own mode and lay what is transparent on the chessboard (k3.md 4.3).
+    """Resize in the picture's own mode and lay what is transparent on the chessboard
+    (docs/format.md#picture-pixels).
 
     Returns (size.height, size.width, 3) uint8, possibly read-only. Raises what Pillow raises.
     """

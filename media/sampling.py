@@ -1,4 +1,4 @@
-"""Which frames of a clip the model sees, when, and in which chunks: arithmetic only (spec k3.md part 5).
+"""Which frames of a clip the model sees, when, and in which chunks: arithmetic only (docs/format.md#clips).
 
 All times are seconds after the first frame that is shown.
 """
@@ -28,7 +28,7 @@ class Sampling:
 
 
 def sample_count(n_frames: int, rate: float, sample_fps: float, max_frames: int | None = None) -> int:
-    """How many frames to take of `n_frames` shown at `rate` frames per second (k3.md 5.2).
+    """How many frames to take of `n_frames` shown at `rate` frames per second (docs/format.md#clip-sampling).
 
     Rounds half to even, as Python does. Raises ValueError where there is no frame or no rate.
     """
@@ -43,7 +43,10 @@ def sample_count(n_frames: int, rate: float, sample_fps: float, max_frames: int 
 def sample_constant_rate(
     n_frames: int, rate: float, sample_fps: float, max_frames: int | None = None
 ) -> Sampling:
-    """Frames evenly from first to last, rounded half to even; time = position / rate (k3.md 5.2, 5.3)."""
+    """Frames evenly from first to last, rounded half to even; time = position / rate.
+
+    See docs/format.md#clip-sampling.
+    """
     count = sample_count(n_frames, rate, sample_fps, max_frames)
     positions = [int(position) for position in np.linspace(0, n_frames - 1, count).round()]
     return Sampling(tuple(positions), tuple(position / rate for position in positions))
@@ -58,7 +61,7 @@ def sample_variable_rate(
     in seconds.
 
     Sample times run from the first frame's time to the last frame's, `sample_fps` of them per second of
-    clip: the rule of k3.md 5.2 on a time axis. A frame that stays longer than a sample interval is not
+    clip: the same rule on a time axis. A frame that stays longer than a sample interval is not
     repeated, just as a constant rate below `sample_fps` repeats none.
     """
     if not shown_at:
@@ -75,7 +78,8 @@ def sample_variable_rate(
 
 
 def timestamp(seconds: float) -> str:
-    """`HH:MM:SS.mmm`; milliseconds are cut off, not rounded, and a day starts over (k3.md 5.3).
+    """`HH:MM:SS.mmm`; milliseconds are cut off, not rounded, and a day starts over
+    (docs/format.md#clip-prompt).
 
     The cut acts on the binary float, as in training: 9.6 reads `00:00:09.599`.
     """
@@ -85,11 +89,17 @@ def timestamp(seconds: float) -> str:
 
 
 def frame_patch_limit(n_sampled: int, *, per_frame: int, per_video: int) -> int:
-    """The image patches each frame may have, where the whole clip shares one budget (k3.md 5.5)."""
+    """The image patches each frame may have, where the whole clip shares one budget.
+
+    See docs/format.md#clip-budget.
+    """
     return min(per_frame, max(1, round(per_video / n_sampled)))
 
 
 def chunk_ranges(n_sampled: int, frames_per_chunk: int) -> list[range]:
-    """Runs of sampled frames that make one chunk each; the last may be shorter (k3.md 5.2)."""
+    """Runs of sampled frames that make one chunk each; the last may be shorter.
+
+    See docs/format.md#clip-sampling.
+    """
     starts = range(0, n_sampled, frames_per_chunk)
     return [range(start, min(start + frames_per_chunk, n_sampled)) for start in starts]

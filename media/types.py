@@ -19,7 +19,8 @@ class MediaError(ValueError):
 class MediaItem:
     """One input of the vision tower: a still picture, or a chunk of up to four video frames.
 
-    patches:  (t * h * w, 3, 14, 14) uint8, rows then columns, frame after frame (spec k3.md 4.3)
+    patches:  (t * h * w, 3, 14, 14) uint8, rows then columns, frame after frame
+              (docs/format.md#picture-pixels)
     grid:     (t, h, w) in image patches; h and w are even
     identity: hex sha256 over the file's bytes, the settings' version, `detail` and the chunk's index
     """
@@ -30,14 +31,20 @@ class MediaItem:
 
     @property
     def n_tokens(self) -> int:
-        """Placeholders in the prompt: image patches are merged 2x2 and pooled over time (5.4)."""
+        """Placeholders in the prompt: image patches are merged 2x2 and pooled over time.
+
+        See docs/format.md#clip-tokens.
+        """
         _, height, width = self.grid
         return height * width // 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """A prepared picture. `width` and `height` are the original's, after EXIF orientation (2.11)."""
+    """A prepared picture. `width` and `height` are the original's, after EXIF orientation.
+
+    See docs/format.md#picture-prompt.
+    """
 
     width: int
     height: int
@@ -46,7 +53,10 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Up to four sampled frames with the time stamp of the first, `HH:MM:SS.mmm` (5.3)."""
+    """Up to four sampled frames with the time stamp of the first, `HH:MM:SS.mmm`.
+
+    See docs/format.md#clip-prompt.
+    """
 
     timestamp: str
     item: MediaItem

@@ -1,4 +1,7 @@
-"""KIMI_K3_FIX_MM_PROMPT_UPDATES: the image placeholder must be expanded by vLLM (patches-and-engine.md 1)."""
+"""KIMI_K3_FIX_MM_PROMPT_UPDATES: the image placeholder must be expanded by vLLM.
+
+See docs/patches.md#kimi_k3_fix_mm_prompt_updates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""KIMI_K3_NVFP4_PER_TOKEN: NVFP4 experts scale activations per token (patches-and-engine.md 1; optional)."""
+"""KIMI_K3_NVFP4_PER_TOKEN: NVFP4 experts scale activations per token.
+
+See docs/patches.md#kimi_k3_nvfp4_per_token.
+"""
 
 from __future__ import annotations
 

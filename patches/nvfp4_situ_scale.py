@@ -1,4 +1,7 @@
-"""KIMI_K3_NVFP4_SITU_G1_SCALE: SiTU experts must not apply gemm 1's scale twice (patches-and-engine.md 1)."""
+"""KIMI_K3_NVFP4_SITU_G1_SCALE: SiTU experts must not apply gemm 1's scale twice.
+
+See docs/patches.md#kimi_k3_nvfp4_situ_g1_scale.
+"""
 
 from __future__ import annotations
 

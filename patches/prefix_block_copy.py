@@ -1,4 +1,7 @@
-"""KIMI_K3_PREFIX_BLOCK_COPY: a prefix hit inside a cache block gets all of that block (field report C02)."""
+"""KIMI_K3_PREFIX_BLOCK_COPY: a prefix hit inside a cache block gets all of that block.
+
+See docs/decisions.md#c02.
+"""
 
 from __future__ import annotations
 

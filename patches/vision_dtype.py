@@ -1,4 +1,4 @@
-"""KIMI_K3_VISION_DTYPE: a quantised K3 must survive a video chunk (patches-and-engine.md 0b)."""
+"""KIMI_K3_VISION_DTYPE: a quantised K3 must survive a video chunk (docs/patches.md#kimi_k3_vision_dtype)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-from engine.profiles import PROFILES
 from gateway.app import REPLY_HEADERS
 from gateway.cli import COMMANDS
 from gateway.settings import Settings
@@ -32,14 +31,6 @@ def test_every_make_target_in_the_documents_exists() -> None:
     known = {name for line in targets for name in line.split()}
     named = {n for path in DOCUMENTS for n in re.findall(r"`make ([a-z-]+)", path.read_text())}
     assert not named - known
-
-
-def test_the_documents_point_to_nothing_that_is_not_here() -> None:
-    """Also what `k3 profiles` prints: the documents of development are not in the repository."""
-    said = {str(path): path.read_text() for path in DOCUMENTS}
-    said |= {name: profile.source for name, profile in PROFILES.items()}
-    outside = re.compile(r"\bspec [a-z-]+|field report|k3\.md|contract\.md|\([A-G]\d\d?\)")
-    assert not {name: found[0] for name, text in said.items() if (found := outside.search(text))}
 
 
 def test_browsers_may_read_every_documented_reply_header() -> None:

@@ -1,4 +1,4 @@
-"""Writes a mini K3 checkpoint: real file names, tensor names, shapes and dtypes (spec k3.md 7.5)."""
+"""Writes a mini K3 checkpoint: real file names, tensor names, shapes and dtypes (docs/model.md#tensors)."""
 
 from __future__ import annotations
 

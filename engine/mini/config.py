@@ -1,4 +1,4 @@
-"""Sizes of the mini K3 and its checkpoint's JSON files, under the real keys (spec k3.md 4.1, 7.1 to 7.3)."""
+"""Sizes of the mini K3 and its checkpoint's JSON files, under the real keys (docs/model.md#config)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class MiniConfig:
     """Every size that may differ from the real K3; what is not here is as in the real one.
 
     `kv_lora_rank` and `qk_rope_head_dim` are at real size because vLLM's CPU kernel for MLA decoding exists
-    for 512 + 64 only (spec cpu-k3.md). Layer numbers count from 1, as in config.json.
+    for 512 + 64 only (docs/engine.md#on-a-cpu). Layer numbers count from 1, as in config.json.
     """
 
     n_ranks: int = 3840
@@ -185,7 +185,7 @@ MEDIA_PROC_CFG: dict[str, Any] = {
     "transparent_bg_fill_stage": "after_resize",
     "config_type": "media_proc.processors.moonvit.MoonViTMediaProcessorConfig",
 }
-"""The shipped preprocessing settings (spec k3.md 4.1)."""
+"""The shipped preprocessing settings (docs/format.md#media-settings)."""
 
 
 def preprocessor_json() -> dict[str, Any]:

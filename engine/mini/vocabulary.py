@@ -2,7 +2,8 @@
 
 A word has the same ids wherever it stands: the merges are learned on letter runs and on punctuation runs
 alone, so no rank holds a blank with a letter, two digits, or an underscore. The real K3 pre-tokenisation
-(spec k3.md 1.2), which joins a word with the blank before it, then finds no merge to make across that border.
+(docs/format.md#pre-tokenisation), which joins a word with the blank before it, then finds no merge to
+make across that border.
 Copying a word from the prompt is copying its ids, which a small model learns far sooner.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 RANKS_FILE = Path(__file__).parent / "data" / "tiktoken.model"
 
 N_SLOTS = 256
-"""Ids behind the ranks that the table may name (spec k3.md 1.3)."""
+"""Ids behind the ranks that the table may name (docs/format.md#special-tokens)."""
 
 SPECIAL_TOKENS: tuple[tuple[int, str, bool], ...] = (
     (0, "[BOS]", True),
@@ -35,7 +36,7 @@ SPECIAL_TOKENS: tuple[tuple[int, str, bool], ...] = (
     (254, "[UNK]", True),
     (255, "[PAD]", True),
 )
-"""(slot, name, special flag) as in the real table (spec k3.md 1.4)."""
+"""(slot, name, special flag) as in the real table (docs/format.md#special-tokens)."""
 
 
 def special_id(name: str, n_ranks: int) -> int:
@@ -44,7 +45,7 @@ def special_id(name: str, n_ranks: int) -> int:
 
 
 def read_ranks(path: Path = RANKS_FILE) -> dict[bytes, int]:
-    """Token bytes -> rank, from a `tiktoken.model` file (spec k3.md 1.1)."""
+    """Token bytes -> rank, from a `tiktoken.model` file (docs/format.md#rank-file)."""
     return {
         base64.b64decode(token): int(rank)
         for token, rank in (line.split() for line in path.read_bytes().splitlines() if line)

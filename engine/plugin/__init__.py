@@ -1,7 +1,7 @@
 """The `vllm.general_plugins` entry point. vLLM calls `register` in every process: front end, engine, workers.
 
 Importing this module must not fail and not be slow: vLLM logs and swallows an error while importing a plugin,
-while one raised by the called function stops the process (patches-and-engine.md 1b). So everything happens
+while one raised by the called function stops the process (docs/engine.md#plugin). So everything happens
 inside.
 """
 

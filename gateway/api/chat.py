@@ -120,7 +120,7 @@ async def _resume(
 
 
 async def _frames(chunks: AsyncGenerator[bytes, None], request_id: str) -> AsyncGenerator[bytes, None]:
-    """The stream's frames; an error ends them with an error frame (field report G08)."""
+    """The stream's frames; an error ends them with an error frame (docs/decisions.md#g08)."""
     async with aclosing(chunks):
         try:
             async for chunk in chunks:

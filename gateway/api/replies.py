@@ -1,6 +1,6 @@
 """Decoded events as chat completion bodies and chunks, in the shape that strict clients want.
 
-No key is null where it can be absent (field reports A29, A30): only `content` of a whole message and
+No key is null where it can be absent (docs/decisions.md#a29, #a30): only `content` of a whole message and
 `finish_reason` of a chunk, which OpenAI's schema requires, may be null.
 """
 
@@ -105,7 +105,7 @@ class Replies:
         return {**self._head("chat.completion.chunk"), "choices": [], "usage": self.usage(counts)}
 
     def usage(self, counts: Counts) -> Json:
-        """Token counts; `cached_tokens` also where Moonshot's clients look (field report C10)."""
+        """Token counts; `cached_tokens` also where Moonshot's clients look (docs/decisions.md#c10)."""
         n_prompt = self.renderer.n_prompt(self.rendered.prompt)
         cached = min(counts.n_cached, n_prompt)
         return {
@@ -137,7 +137,7 @@ class Replies:
             case Reasoning(text):
                 return self._reasoning(text)
             case ReasoningClosed():
-                # An explicit frame at the end of thinking (field report A29).
+                # An explicit frame at the end of thinking (docs/decisions.md#a29).
                 return {"content": ""}
             case CallOpened(index, id_, name):
                 function = {"name": name, "arguments": ""}

@@ -26,7 +26,7 @@ class EventStream(Response):
     """Sends `frames` as they come; a client that goes away closes the generator at once.
 
     `keep_alive` is the number of seconds after which a silent stream gets a comment, so that no proxy or
-    client takes it for dead (field report A08). `held` is what the stream needs until it ends; a
+    client takes it for dead (docs/decisions.md#a08). `held` is what the stream needs until it ends; a
     generator that was never started would not release it by itself.
     """
 

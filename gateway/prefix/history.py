@@ -1,8 +1,8 @@
 """Puts back the reasoning that a client dropped from its history.
 
-K3 is trained on histories with their reasoning (k3.md 2.16), and a turn sent back without it is another
-prompt than the one in the cache. Reasoning that this service produced is kept in memory for a while and
-restored where the same tenant sends the same turn of the same conversation without it.
+K3 is trained on histories with their reasoning (docs/format.md#kept-thinking), and a turn sent back without
+it is another prompt than the one in the cache. Reasoning that this service produced is kept in memory for a
+while and restored where the same tenant sends the same turn of the same conversation without it.
 """
 
 from __future__ import annotations

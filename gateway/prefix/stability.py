@@ -24,7 +24,7 @@ class Stability:
     volatile_lines: regular expressions; a line of the first system message that one of them matches from its
                     beginning is moved to a system message of its own at the prompt's end, where K3's notes on
                     tool choice stand too. There it costs its own length in each turn, not the history's
-                    (field report C06).
+                    (docs/decisions.md#c06).
     """
 
     def __init__(self, *, sort_tools: bool = False, volatile_lines: Sequence[str] = ()) -> None:

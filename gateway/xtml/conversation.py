@@ -1,4 +1,4 @@
-"""A conversation as data: what the K3 chat format can say, free of HTTP (spec k3.md part 2).
+"""A conversation as data: what the K3 chat format can say, free of HTTP (docs/format.md#prompt).
 
 `from_request` in `gateway.xtml.request.chat` makes one out of an OpenAI chat request; `encode` renders it.
 """
@@ -37,7 +37,10 @@ Part = str | MediaPart
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call in the history. `arguments` is as the client sent it: JSON text, an object, or nothing (2.8)."""
+    """A call in the history. `arguments` is as the client sent it: JSON text, an object, or nothing.
+
+    See docs/format.md#arguments.
+    """
 
     id: str | None
     name: str
@@ -46,7 +49,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; which fields count depends on the role (2.6 to 2.9, 2.15)."""
+    """One message; which fields count depends on the role (docs/format.md#roles)."""
 
     role: Role
     parts: tuple[Part, ...] = ()
@@ -90,12 +93,15 @@ class Conversation:
 
     @property
     def partial(self) -> bool:
-        """Whether the model goes on with the last message instead of beginning a new one (2.15)."""
+        """Whether the model goes on with the last message instead of beginning a new one.
+
+        See docs/format.md#partial.
+        """
         return bool(self.messages) and self.messages[-1].partial
 
     @property
     def open_channel(self) -> Literal["think", "response"]:
-        """The channel that the prompt ends in and the completion goes on in (2.12, 2.15)."""
+        """The channel that the prompt ends in and the completion goes on in (docs/format.md#prompt-end)."""
         if not self.partial:
             return "think" if self.thinking else "response"
         last = self.messages[-1]
@@ -105,7 +111,8 @@ class Conversation:
     def media(self) -> tuple[MediaPart, ...]:
         """All pictures and clips in the order of messages and parts.
 
-        Tool results may stand in another order in the prompt (2.9); `MediaSlot.part` is an index into this.
+        Tool results may stand in another order in the prompt (docs/format.md#tool-results); `MediaSlot.part`
+        is an index into this.
         """
         return tuple(p for m in self.messages for p in m.parts if isinstance(p, MediaPart))
 

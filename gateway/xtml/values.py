@@ -1,4 +1,4 @@
-"""Arguments of a call in the history, as the typed argument tags show them (spec k3.md 2.8)."""
+"""Arguments of a call in the history, as the typed argument tags show them (docs/format.md#arguments)."""
 
 from __future__ import annotations
 

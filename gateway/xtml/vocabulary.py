@@ -1,4 +1,4 @@
-"""The K3 vocabulary as data: rank file and special-token table in, ids out (spec k3.md part 1).
+"""The K3 vocabulary as data: rank file and special-token table in, ids out (docs/format.md#vocabulary).
 
 Text is encoded inertly: spellings of special tokens in it are ordinary bytes. A special id can only be
 had by asking for it by name, so nothing that a user types becomes a marker. No id is a literal here:
@@ -22,14 +22,15 @@ import tiktoken
 
 RANK_FILE = "tiktoken.model"
 TABLE_FILE = "tokenizer_config.json"
-N_SPECIAL_SLOTS = 256  # after the ranks, named or reserved (1.3)
+N_SPECIAL_SLOTS = 256  # after the ranks, named or reserved (docs/format.md#special-tokens)
 
-_SLICE_CHARS = 400_000  # (1.6)
-_RUN_CHARS = 25_000  # longest run of only blanks, or without blanks, that is encoded in one piece (1.6)
+_SLICE_CHARS = 400_000  # (docs/format.md#segments)
+# Longest run of only blanks, or without blanks, that is encoded in one piece (docs/format.md#segments)
+_RUN_CHARS = 25_000
 _SHORT_CHARS = 48  # texts up to here are remembered: tag names, keys, tool names
 _RUN = re.compile(r"\s+|\S+")
 
-# The eight alternatives of 1.2. `&&` is class intersection of Rust's regex crate, which tiktoken uses.
+# docs/format.md#pre-tokenisation. `&&` is class intersection of Rust's regex crate, which tiktoken uses.
 _PATTERN = "|".join(
     [
         r"[\p{Han}]+",
@@ -56,8 +57,9 @@ class Vocab:
     open, close, sep, end_of_msg, media_begin, media_content, media_pad, media_end: ids of the markers
     n_ranks:      number of ordinary tokens; the special slots follow
     size:         ranks and special slots together
-    special_ids:  name -> id of every slot; slots without a name are `<|reserved_token_{id}|>` (1.3)
-    stop_ids:     ids that end a completion (1.5)
+    special_ids:  name -> id of every slot; slots without a name are `<|reserved_token_{id}|>`
+                  (docs/format.md#special-tokens)
+    stop_ids:     ids that end a completion (docs/format.md#stop-ids)
     fingerprint:  16 bytes that differ between vocabularies that encode differently
     """
 
@@ -94,7 +96,7 @@ class Vocab:
         """Read `tiktoken.model`, the table of `tokenizer_config.json`, and the stop ids.
 
         Stop ids are the `eos_token_id` of generation_config.json (else config.json, else the table's
-        `<|end_of_msg|>`) and the table's `[EOS]` (1.5). Raises VocabError.
+        `<|end_of_msg|>`) and the table's `[EOS]` (docs/format.md#stop-ids). Raises VocabError.
         """
         folder = Path(folder)
         ranks = _read_ranks(folder / RANK_FILE)
@@ -109,7 +111,7 @@ class Vocab:
         return cls(ranks, names, [*ends, by_name["[EOS]"]])
 
     def encode(self, text: str) -> list[int]:
-        """Ids of one text segment; special spellings in it are ordinary bytes (1.6).
+        """Ids of one text segment; special spellings in it are ordinary bytes (docs/format.md#segments).
 
         Lone surrogates, which no tokenizer can encode, become U+FFFD.
         """
@@ -154,7 +156,7 @@ class Vocab:
 
 
 def _pieces(text: str) -> Iterable[str]:
-    """Cut as the reference does, so that no merge crosses a cut (1.6)."""
+    """Cut as the reference does, so that no merge crosses a cut (docs/format.md#segments)."""
     for start in range(0, len(text), _SLICE_CHARS):
         part = text[start : start + _SLICE_CHARS]
         if not _may_have_long_run(part):
@@ -182,7 +184,7 @@ def _may_have_long_run(text: str) -> bool:
 
 
 def _read_ranks(path: Path) -> dict[bytes, int]:
-    """Lines of `base64(token) rank`, ranks from 0 without a gap (1.1)."""
+    """Lines of `base64(token) rank`, ranks from 0 without a gap (docs/format.md#rank-file)."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -208,7 +210,10 @@ def _read_ranks(path: Path) -> dict[bytes, int]:
 
 
 def _read_names(path: Path, n_ranks: int) -> dict[int, str]:
-    """id -> name, from `added_tokens_decoder`; all must lie in the slots after the ranks (1.3)."""
+    """id -> name, from `added_tokens_decoder`; all must lie in the slots after the ranks.
+
+    See docs/format.md#special-tokens.
+    """
     table = _read_json(path).get("added_tokens_decoder")
     if not isinstance(table, dict) or not table:
         raise VocabError(f"{path}: has no added_tokens_decoder, the table of special tokens")

@@ -1,4 +1,7 @@
-"""A clip in, what the vision tower reads out, in chunks of up to four frames (k3.md part 5). Synchronous."""
+"""A clip in, what the vision tower reads out, in chunks of up to four frames. Synchronous.
+
+See docs/format.md#clips.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ from media.types import Chunk, Clip, MediaError, MediaItem
 
 Progress = Callable[[int, int], None]
 
-# Token ids of a chunk besides its placeholders: time stamp, markers, the word (k3.md 5.3).
+# Token ids of a chunk besides its placeholders: time stamp, markers, the word (docs/format.md#clip-prompt).
 TEXT_TOKENS_PER_CHUNK = 11
 _ABSURD_DURATION = 24 * 3600.0
 # Frames that are resized at the same time, while the next are decoded.
@@ -51,7 +54,7 @@ def prepare_clip(
     limits: ClipLimits | None = None,
     on_progress: Progress | None = None,
 ) -> Clip:
-    """Sample, decode and prepare a clip: MP4, MOV, MKV, WebM or GIF (k3.md 5.2 to 5.5).
+    """Sample, decode and prepare a clip: MP4, MOV, MKV, WebM or GIF (docs/format.md#clip-sampling).
 
     on_progress: called with (frames done, frames in all) after each sampled frame
     Raises MediaError for whatever cannot be used, and for what is beyond the limits.
@@ -169,7 +172,7 @@ def _check_tokens(
 ) -> None:
     if limits.max_tokens is None or (n_tokens := _clip_tokens(shown, n_sampled, config)) <= limits.max_tokens:
         return
-    # Shorter clips get larger frames (k3.md 5.5), so how much to cut is found by trying.
+    # Shorter clips get larger frames (docs/format.md#clip-budget), so how much to cut is found by trying.
     n_fitting = next(
         (n for n in range(n_sampled, 0, -1) if _clip_tokens(shown, n, config) <= limits.max_tokens), 0
     )

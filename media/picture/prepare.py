@@ -1,4 +1,7 @@
-"""A picture file in, what the vision tower reads out (k3.md part 4). Synchronous; `store` is for servers."""
+"""A picture file in, what the vision tower reads out. Synchronous; `store` is for servers.
+
+See docs/format.md#pictures.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def prepare_picture(
     pixel_limit: int = DEFAULT_PIXEL_LIMIT,
     admit: Callable[[int], object] | None = None,
 ) -> Picture:
-    """Decode a picture file and prepare it as the reference does (k3.md 4.2, 4.3).
+    """Decode a picture file and prepare it as the reference does (docs/format.md#picture-size).
 
     detail:      "low" bounds the image patches at LOW_DETAIL_PATCHES; "high" and "auto" are the
                  checkpoint's own limits

@@ -118,7 +118,7 @@ def server(checkpoint: Path, vocab: Vocab) -> Server:
     return start
 
 
-# What a well-formed thinking completion looks like (k3.md 3.1).
+# What a well-formed thinking completion looks like (docs/format.md#completion).
 END_THINK = "<|close|>think<|sep|><|open|>response<|sep|>"
 END = "<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>"
 WEATHER = {

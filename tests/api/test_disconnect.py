@@ -1,4 +1,4 @@
-"""A client that goes away aborts its request, in every phase, once (field report G01)."""
+"""A client that goes away aborts its request, in every phase, once (docs/decisions.md#g01)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ async def test_a_clip_shows_its_chunks(server: Server) -> None:
     async with server(Script([1])) as live:
         reply = (await preview(live, url=data_url(clip))).json()
     chunks = prepare_clip(clip).chunks
-    assert (reply["kind"], reply["n_frames"], reply["n_tokens"]) == ("video", 8, 216)  # k3.md 5.7
+    assert (reply["kind"], reply["n_frames"], reply["n_tokens"]) == ("video", 8, 216)
     assert reply["duration"] == pytest.approx(31 / 30)
     assert [i["timestamp"] for i in reply["inputs"]] == ["00:00:00.000", "00:00:00.566"]
     assert [i["identity"] for i in reply["inputs"]] == [chunk.item.identity for chunk in chunks]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.profiles import PROFILES
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     path
@@ -16,6 +18,13 @@ DOCUMENTS = sorted(
     if "node_modules" not in path.parts
 )
 _TEXTS = {".py", ".md", ".toml", ".yml", ".yaml", ".json", ".txt", ".mjs", ".in", ".conf", ".html", ".js"}
+# Documents of development; their facts are in docs/format.md, docs/decisions.md and docs/model.md.
+_NOT_HERE = re.compile(
+    r"\b(k3|contract|design|patches-and-engine|cpu-k3|mini-train|field-reports|real-inputs|apis)\.md\b"
+    r"|\bfield reports?\b|\bspec (k3|contract|design|patches|cpu)\b"
+)
+_SECTION_NUMBER = re.compile(r"(?<![\w(])\([1-7]\.\d{1,2}[,)]")
+_CODE = re.compile(r"\b(?:[ABCG]\d\d|D\d{1,2})\b")
 _CITED = re.compile(r"docs/([a-z0-9/_-]+\.md)(?:#([A-Za-z0-9_-]+))?")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -59,6 +68,23 @@ def test_every_section_that_is_cited_exists() -> None:
             if not target.exists() or (anchor and anchor not in anchors(target)):
                 wrong.append(f"{path.relative_to(ROOT)}: docs/{document}#{anchor}")
     assert wrong == []
+
+
+def test_nothing_points_to_a_document_that_readers_do_not_have() -> None:
+    """Also in what `k3 profiles` prints."""
+    wrong = [(name, found[0]) for name, p in PROFILES.items() for found in _NOT_HERE.finditer(p.source)]
+    for path in tracked():
+        if path.suffix not in {".py", ".md", ".toml", ".yml"}:
+            continue
+        wrong += [(path.name, found[0]) for found in _NOT_HERE.finditer(read(path))]
+        if path.is_relative_to(ROOT / "gateway") or path.is_relative_to(ROOT / "media"):
+            wrong += [(path.name, found[0]) for found in _SECTION_NUMBER.finditer(read(path))]
+    assert wrong == []
+
+
+def test_the_codes_in_the_decoder_tests_are_decisions() -> None:
+    codes = {code.lower() for code in _CODE.findall(read(ROOT / "tests/xtml/test_decode.py"))}
+    assert codes and codes <= anchors(ROOT / "docs/decisions.md")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

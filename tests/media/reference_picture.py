@@ -1,4 +1,4 @@
-"""How a picture is prepared, written down plainly from spec k3.md 4.2 and 4.3; shares no code with `media`.
+"""How a picture is prepared, written down plainly from docs/format.md#pictures; shares no code with `media`.
 
 Slow on purpose: no strips, no shortcuts, the whole picture in float32. The fast path must equal it exactly.
 """

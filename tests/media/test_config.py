@@ -7,7 +7,7 @@ import pytest
 
 from media.config import K3_MEDIA_CONFIG, MediaConfig, MediaConfigError
 
-# The published block (spec k3.md 4.1).
+# The published block (docs/format.md#media-settings).
 BLOCK: dict[str, Any] = {
     "config_type": "media_proc.processors.moonvit.MoonViTMediaProcessorConfig",
     "in_patch_limit": 65536,

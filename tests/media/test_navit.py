@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from media.navit import from_patches, target_size, to_patches
 from tests.media import reference_picture
 
-# Spec k3.md 4.5: upload, resized, grid (height, width), tokens.
+# docs/format.md#picture-examples: upload, resized, grid (height, width), tokens.
 WORKED = """
 1x1 1x1 2x2 1
 13x13 13x13 2x2 1

@@ -1,4 +1,4 @@
-"""Frame selection, time stamps and chunks against the worked examples of spec k3.md 5.7."""
+"""Frame selection, time stamps and chunks against the worked examples of docs/format.md#clip-examples."""
 
 from dataclasses import dataclass
 from fractions import Fraction

@@ -29,7 +29,7 @@ def test_sizes_tokens_and_prompt_are_printed(tmp_path):
     assert code == 0
     assert "320 x 240 pixels, 1.033 s" in output
     assert "8 frames in 2 chunks" in output
-    assert "108 a chunk, 216 in all" in output  # k3.md 5.7
+    assert "108 a chunk, 216 in all" in output  # docs/format.md#clip-examples
     assert "00:00:00.566<|media_begin|>video<|media_content|><|media_pad|> x 108<|media_end|>" in output
     assert "1 audio track was ignored" in output
 

@@ -1,4 +1,4 @@
-"""Clips in, chunks out: containers, codecs, orientation, alpha, identity (spec k3.md part 5)."""
+"""Clips in, chunks out: containers, codecs, orientation, alpha, identity (docs/format.md#clips)."""
 
 import hashlib
 import io
@@ -32,7 +32,7 @@ from tests.media.clips import (
 from tests.media.files import encode, oriented
 from tests.shared_data import shared
 
-SAMPLED_31_AT_30 = [0, 4, 9, 13, 17, 21, 26, 30]  # k3.md 5.7
+SAMPLED_31_AT_30 = [0, 4, 9, 13, 17, 21, 26, 30]  # docs/format.md#clip-examples
 
 CONTAINERS = {
     "mp4 h264": {},
@@ -232,7 +232,7 @@ def test_what_is_transparent_shows_the_chessboard(how: dict):
     rgba = np.full((84, 112, 4), (200, 100, 50, 128), np.uint8)
     prepared = prepare_clip(clip([rgba] * 8, rate=8, **how))
     expected = lay_on_board(rgba, K3_MEDIA_CONFIG.board).astype(int)
-    assert {tuple(expected[0, 0]), tuple(expected[0, 8])} == {(227, 177, 152), (190, 139, 114)}  # k3.md 4.3
+    assert {tuple(expected[0, 0]), tuple(expected[0, 8])} == {(227, 177, 152), (190, 139, 114)}
     for frame in prepared_frames(prepared):
         assert np.abs(frame - expected).max() <= 6
 

@@ -1,4 +1,4 @@
-"""Which frames, and when: against the worked examples of spec k3.md 5.7, and ffprobe as a second opinion."""
+"""Which frames, and when: against docs/format.md#clip-examples, and ffprobe as a second opinion."""
 
 import io
 import subprocess
@@ -61,7 +61,10 @@ def test_worked_example_as_a_real_clip(worked: tuple):
 def test_milliseconds_of_the_container_do_not_move_constant_time_stamps(
     container: str, codec: str, rate: int | Fraction
 ):
-    """WebM keeps whole milliseconds only; the stamps come from the rate all the same (k3.md 5.3)."""
+    """WebM keeps whole milliseconds only; the stamps come from the rate all the same.
+
+    See docs/format.md#clip-prompt.
+    """
     prepared = prepare_clip(numbered_clip(41, rate=rate, container=container, codec=codec))
     shown = prepared_numbers(prepared)
     expected = [timestamp(number / float(rate)) for number in shown[::4]]

@@ -1,7 +1,7 @@
 """How long prefix hits are on vLLM with the mini K3, at, before and after every boundary.
 
 With the profile's settings the unit is a block of 128 tokens; with `prefix_match_unit` it is finer, and
-outputs must be the same as without a cache (field report C02).
+outputs must be the same as without a cache (docs/decisions.md#c02).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def around(unit: int, n: int) -> list[int]:
 
 @pytest.mark.parametrize("length", around(BLOCK, 5))
 async def test_a_prompt_is_reused_up_to_its_last_block(engine: Engine, vocab: Vocab, length: int) -> None:
-    """Also one that ends exactly on a boundary (field report C01)."""
+    """Also one that ends exactly on a boundary (docs/decisions.md#c01)."""
     first = text(length, vocab)
     await ask(engine, first)
     n_cached, _ = await ask(engine, longer(first, 50, vocab))
@@ -83,7 +83,7 @@ async def test_a_shared_beginning_is_reused_by_the_third_prompt(
     engine: Engine, vocab: Vocab, shared: int
 ) -> None:
     """A hit needs a state at the boundary. The first prompt leaves one where its steps end, each 256 tokens;
-    the second shows where they part and leaves one there (patches-and-engine.md 4)."""
+    the second shows where they part and leaves one there (docs/prefixes.md#how-k3-hits)."""
     beginning = text(shared, vocab)
     hits = [(await ask(engine, longer(beginning, 700 - shared, vocab)))[0] for _ in range(3)]
     assert hits == [0, shared // 256 * 256, shared // BLOCK * BLOCK]

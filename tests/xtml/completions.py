@@ -1,4 +1,4 @@
-"""Completions written as text, for tests of the decoder (short names as in the field reports)."""
+"""Completions written as text, for tests of the decoder (short names as in tests/xtml/test_decode.py)."""
 
 import re
 from collections.abc import Iterator, Sequence

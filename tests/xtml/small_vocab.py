@@ -4,7 +4,7 @@ import base64
 import json
 from pathlib import Path
 
-# Names by slot, as in K3's table (spec k3.md 1.4): the first slot follows the ranks.
+# Names by slot, as in K3's table (docs/format.md#special-tokens): the first slot follows the ranks.
 SLOT_NAMES = {
     0: "[BOS]",
     1: "[EOS]",

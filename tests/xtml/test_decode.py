@@ -1,7 +1,7 @@
 """What the decoder makes of completions as they come, well-formed and not.
 
 Every completion is decoded at once, id by id and a few ids at a time, and must come out the same.
-Numbers such as A01 and D3 are those of the field reports and of spec k3.md 3.2.
+Numbers such as A01 and D3 are those of docs/decisions.md.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Prompts against the worked examples of spec k3.md 2.17, and the rules that these do not show."""
+"""Prompts against the golden ones (docs/format.md#examples), and the rules that these do not show."""
 
 import json
 from dataclasses import replace
@@ -68,7 +68,7 @@ def test_merges_do_not_cross_segments(real_vocab: Vocab) -> None:
     ):
         apart = [token for segment in segments for token in real_vocab.encode(segment)]
         joined = real_vocab.encode("".join(segments))
-        assert apart != joined  # (1.6) else this example would show nothing
+        assert apart != joined  # else this example would show nothing (docs/format.md#segments)
         assert contains(ids, apart) and not contains(ids, joined)
 
 
@@ -170,7 +170,7 @@ def test_named_tool_choice_leaves_the_prompt_as_it_is(small_vocab: Vocab) -> Non
     )
 
 
-# Partial messages (2.15)
+# Partial messages (docs/format.md#partial)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_partial_message_is_left_open(small_vocab: Vocab, fields: dict[str, Any]
     assert (prompt.sections[-1].kind, prompt.sections[-1].path) == ("generation", "messages[1]")
 
 
-# Tool results (2.9)
+# Tool results (docs/format.md#tool-results)
 
 
 def call(call_id: str | None, name: str) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def test_result_without_any_call_is_refused_unless_it_has_a_name(small_vocab: Vo
     assert tool_headers(small_vocab, result("a", "r", name="own")) == ['tool="own" index="1" r']
 
 
-# Media (2.10, 2.11, 5.3)
+# Media (docs/format.md#parts)
 
 
 def picture(n: int) -> MediaPrompt:
@@ -335,7 +335,7 @@ def test_media_that_do_not_fit_the_conversation_are_refused(small_vocab: Vocab) 
         encode(Conversation((Message("user", (MediaPart("image", "x"),)),)), small_vocab, [PICTURE, PICTURE])
 
 
-# Arguments (2.8)
+# Arguments (docs/format.md#arguments)
 
 
 @pytest.mark.parametrize(

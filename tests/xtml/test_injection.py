@@ -1,4 +1,4 @@
-"""No text of a request can become a control token, whatever field it stands in (spec k3.md 1.6, 2.1)."""
+"""No text of a request can become a control token, whatever field it stands in (docs/format.md#segments)."""
 
 import json
 from collections import Counter

@@ -106,7 +106,7 @@ def test_literals_of_a_call_survive_the_replay(small_vocab: Vocab) -> None:
 
 @pytest.mark.parametrize("thinking", [True, False])
 def test_worked_example_is_decoded_and_encoded_again(small_vocab: Vocab, thinking: bool) -> None:
-    """Spec k3.md 2.17, E6."""
+    """The arguments of golden prompt E06."""
     text = '{"s":"a\\nb","n":1e2,"b":true,"z":null,"o":{ "k" : [1,2] },"l":[1, "two"]}'
     message = Message(
         "assistant",

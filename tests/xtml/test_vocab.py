@@ -71,7 +71,8 @@ def test_changing_the_returned_ids_leaves_the_vocabulary_alone(small_vocab: Voca
     assert small_vocab.decode(small_vocab.encode("user")) == "user"
 
 
-# Long texts are cut before encoding (1.6); two blanks are one token here, so that a cut shows.
+# Long texts are cut before encoding (docs/format.md#segments); two blanks are one token here, so that a cut
+# shows.
 
 
 @pytest.mark.parametrize(("before", "first", "pair"), [("x", "\t", "  "), (" ", "x", "th")])
@@ -115,7 +116,7 @@ def test_vocabularies_that_differ_have_different_fingerprints(tmp_path: Path) ->
     assert Vocab.load(tmp_path).fingerprint != first.fingerprint
 
 
-# Stop ids (1.5)
+# Stop ids (docs/format.md#stop-ids)
 
 
 def test_stop_ids_come_from_the_checkpoint(tmp_path: Path) -> None:

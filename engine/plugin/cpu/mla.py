@@ -10,8 +10,8 @@ def allow_larger_cache_blocks() -> None:
     """Let the MLA backend accept cache blocks that are multiples of its kernel's block of 16 tokens.
 
     A hybrid model raises the block to a multiple of 128 so that KDA and MLA pages match. Symptom without it:
-    "Aligned KV cache block size 128 is not supported by attention backend(s): CPU_MLA" (cpu-k3.md 7). Retired
-    when CPU_MLA declares multiples itself.
+    "Aligned KV cache block size 128 is not supported by attention backend(s): CPU_MLA"
+    (docs/engine.md#on-a-cpu). Retired when CPU_MLA declares multiples itself.
     """
     from vllm.v1.attention.backends.mla.cpu_mla import CPUMLABackend
 

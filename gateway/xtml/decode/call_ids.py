@@ -1,4 +1,4 @@
-"""Ids for tool calls. The wire format has none, so the server makes them up (spec k3.md 3.4)."""
+"""Ids for tool calls. The wire format has none, so the server makes them up (docs/format.md#call-ids)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class CallWriter:
         self._repairs = repairs
         self._keys: set[str] = set()
         self._buffer: list[str] = []  # the value, where it cannot be streamed
-        self._block: list[str] | None = None  # a json block body (k3.md 3.2, D10)
+        self._block: list[str] | None = None  # a json block body (docs/decisions.md#d10)
         self._bare: list[str] = []  # text of the call that no argument or block holds
         self._streams = self._discards = False
         self._type: str | None = None

@@ -40,7 +40,10 @@ class Calls:
         return self._call is not None
 
     def begin(self, attributes: Mapping[str, str], *, ignored: bool) -> None:
-        """A call's header is complete. `ignored`: the tools channel had ended before (k3.md 3.2, D11)."""
+        """A call's header is complete. `ignored`: the tools channel had ended before.
+
+        See docs/decisions.md#d11.
+        """
         name = attributes.get("tool", attributes.get("name", ""))
         if name not in self._tools and name.strip() in self._tools:
             name = name.strip()
@@ -74,7 +77,7 @@ class Calls:
         self._pass_on(self._open_call.close_argument())
 
     def block(self, text: str) -> None:
-        """Text of a json block (k3.md 3.2, D10)."""
+        """Text of a json block (docs/decisions.md#d10)."""
         self._open_call.block(text)
 
     def bare(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Reads a completion of Kimi K3 from its token ids, as it is written (spec k3.md part 3).
+"""Reads a completion of Kimi K3 from its token ids, as it is written (docs/format.md#completion).
 
 A marker is a marker only as special ids; the same characters in ordinary tokens are text. What the model
 wrote never raises and never shows a marker; what had to be repaired is counted (docs/decoding.md lists
@@ -29,8 +29,9 @@ class Decoder:
     """Decodes one completion.
 
     vocab:       of the checkpoint that writes it
-    thinking:    whether the prompt ends inside the thinking channel (k3.md 2.12)
-    start:       the channel that the prompt ends in, where it is not as `thinking` says (partial, 2.15)
+    thinking:    whether the prompt ends inside the thinking channel (docs/format.md#prompt-end)
+    start:       the channel that the prompt ends in, where it is not as `thinking` says
+                 (docs/format.md#partial)
     tools:       all declared tools, as the request has them
     tool_choice: with mode `none` no call is let through
     stop:        strings that end the reply where they appear in its content

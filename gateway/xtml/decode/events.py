@@ -21,7 +21,7 @@ class ReasoningClosed:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningWasContent:
-    """All `Reasoning` so far was the answer: the model never closed its thinking (k3.md 3.2, D4).
+    """All `Reasoning` so far was the answer: the model never closed its thinking (docs/decisions.md#d4).
 
     `text` is that answer (up to a stop string). A whole reply moves it from reasoning to content;
     a stream, whose reasoning is already sent, sends `text` as content.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-# A name that a completion can open or close (spec k3.md 3.1), and the attributes that complete its opener.
+# A name that a completion can open or close (docs/format.md#completion), and the attributes that complete its
+# opener.
 ELEMENTS: dict[str, tuple[str, ...]] = {
     "think": (),
     "response": (),
@@ -87,7 +88,7 @@ def _element_at_start(text: str) -> str | None:
 
 
 def _unescape(value: str) -> str:
-    return value.replace("&quot;", '"').replace("&amp;", "&")  # this order (k3.md 3.3)
+    return value.replace("&quot;", '"').replace("&amp;", "&")  # this order (docs/format.md#reading)
 
 
 def _without_spelled_separator(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Where in a completion its reader may be, and what text is there (spec k3.md 3.1)."""
+"""Where in a completion its reader may be, and what text is there (docs/format.md#completion)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of one completion: text and markers in, events out (spec k3.md 3.1 to 3.3).
+"""The state of one completion: text and markers in, events out (docs/format.md#reading).
 
 What a completion should look like is a few nested elements; this follows them and repairs what is
 missing, repeated, misspelled or out of place.
@@ -260,7 +260,10 @@ class CompletionReader:
         self._go(At.BETWEEN)
 
     def _end_think_by_closer(self, repair: str) -> None:
-        """A closer that is not thinking's own: if nothing else was said, it was the answer (3.2, D4)."""
+        """A closer that is not thinking's own: if nothing else was said, it was the answer.
+
+        See docs/decisions.md#d4.
+        """
         was_answer = self._think_open and not self._answered
         self.repairs[repair] += 1
         self._end_think()
@@ -411,7 +414,7 @@ class CompletionReader:
         self._blank += text
         if self._blank.isspace():
             return
-        # An answer without its opener (3.2, D12).
+        # An answer without its opener (docs/decisions.md#d12).
         text, self._blank = self._blank, ""
         self.repairs["response_opener_missing"] += 1
         self._begin_response()

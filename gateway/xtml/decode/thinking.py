@@ -1,6 +1,6 @@
 """Markers of the thinking channel that the model spelled in ordinary tokens.
 
-It may begin with its opener once more (field report A11), and may end with its close spelled out where
+It may begin with its opener once more (docs/decisions.md#a11), and may end with its close spelled out where
 nothing but a real marker follows. Anywhere else such text is text.
 """
 

@@ -220,7 +220,8 @@ def fit(text: str, written: str | None, accepted: Types) -> Fitted:
     """The JSON text of an argument value.
 
     `text` is the value as the model wrote it, `written` its type attribute (None: missing),
-    `accepted` what the schema takes. A value keeps its literal text, so `1e2` stays `1e2` (k3.md 2.8).
+    `accepted` what the schema takes. A value keeps its literal text, so `1e2` stays `1e2`
+    (docs/decisions.md#c08).
     """
     if written == "string" or (written is None and accepted == {"string"}):
         return _fit_string(text, accepted)

@@ -1,4 +1,4 @@
-"""Messages, their channels and the prompt's end, written tag by tag (spec k3.md 2.6 to 2.8, 2.12, 2.15)."""
+"""Messages, their channels and the prompt's end, written tag by tag (docs/format.md#prompt)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.xtml.values import RawArguments, read_arguments
 
 
 def write_note(writer: Writer, note_type: str, body: str) -> None:
-    """A system message of the service's own (2.3)."""
+    """A system message of the service's own (docs/format.md#notes)."""
     writer.open("message", ("role", "system"), ("type", note_type))
     writer.text(body)
     writer.end_message()
@@ -23,7 +23,7 @@ def write_message(
     prompts: Sequence[MediaPrompt],
     thinking: bool,
 ) -> None:
-    """A message of the conversation; `prompts` are its pictures and clips in order (2.6)."""
+    """A message of the conversation; `prompts` are its pictures and clips in order (docs/format.md#roles)."""
     writer.open("message", *attributes)
     if message.role == "assistant":
         write_channels(writer, message, iter(prompts), thinking)
@@ -33,7 +33,7 @@ def write_message(
 
 
 def write_channels(writer: Writer, message: Message, prompts: Iterator[MediaPrompt], thinking: bool) -> None:
-    """Think, response and tools channels of an assistant message (2.7, 2.8)."""
+    """Think, response and tools channels of an assistant message (docs/format.md#assistant)."""
     if thinking:
         writer.open("think")
         writer.text(message.reasoning or "")
@@ -52,13 +52,13 @@ def write_channels(writer: Writer, message: Message, prompts: Iterator[MediaProm
 
 
 def write_opener(writer: Writer, channel: str) -> None:
-    """The generation prompt: the model goes on inside `channel` (2.12)."""
+    """The generation prompt: the model goes on inside `channel` (docs/format.md#prompt-end)."""
     writer.open("message", ("role", "assistant"))
     writer.open(channel)
 
 
 def write_partial(writer: Writer, name: str, reasoning: str, texts: Sequence[str]) -> None:
-    """A message that the client began: its last channel stays open (2.15)."""
+    """A message that the client began: its last channel stays open (docs/format.md#partial)."""
     writer.open("message", ("role", "assistant"), *((("name", name),) if name else ()))
     if reasoning:
         writer.open("think")
@@ -85,7 +85,10 @@ def _write_arguments(writer: Writer, call: ToolCall) -> None:
 
 
 def _write_parts(writer: Writer, message: Message, prompts: Iterator[MediaPrompt]) -> None:
-    """Parts in their place without anything between them; each text is a segment of its own (2.10)."""
+    """Parts in their place without anything between them; each text is a segment of its own.
+
+    See docs/format.md#parts.
+    """
     for part in message.parts:
         if isinstance(part, MediaPart):
             writer.media(next(prompts))

@@ -1,6 +1,6 @@
 """The texts of the service's own system messages: declarations, effort, tool choice, response format.
 
-Texts and their conditions: spec k3.md 2.2 to 2.4 and the worked examples E1, E5, E9 to E11.
+Texts and their conditions: docs/format.md#notes.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def effort(value: Effort) -> str:
 def tool_choice(choice: ToolChoice) -> str | None:
     """The note for `required` and `none`. None for `auto`, and for a named tool.
 
-    The reference writes nothing for a named tool (2.14); the grammar sees to it that it is called, and
-    the prompt stays the one that the model was trained on.
+    The reference writes nothing for a named tool (docs/format.md#tool-choice); the grammar sees to it that it
+    is called, and the prompt stays the one that the model was trained on.
     """
     return _TOOL_CHOICE.get(choice.mode)
 
@@ -77,7 +77,7 @@ def response_format(wanted: ResponseFormat) -> str | None:
 
 
 def compact_json(value: Any, param: str) -> str:
-    """JSON with the keys of every object sorted, without blanks, non-ASCII kept (2.4)."""
+    """JSON with the keys of every object sorted, without blanks, non-ASCII kept (docs/format.md#json)."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Renders a conversation as the prompt of Kimi K3 (spec k3.md part 2, the newer revision's rules).
+"""Renders a conversation as the prompt of Kimi K3 (docs/format.md#prompt).
 
 A prompt is a row of sections: tool declarations, effort note, messages, notes on tool choice and response
 format, and the opener that the model goes on from. Each has a digest of all that determines its ids, so
@@ -66,7 +66,8 @@ class Prompt:
     ids:      token ids, media placeholders expanded
     media:    slots by offset
     sections: cover `ids` without gaps, in order
-    n_stub:   ids of the channel opener at the end, which the hosted service does not count (2.13)
+    n_stub:   ids of the channel opener at the end, which the hosted service does not count
+              (docs/format.md#counts)
     """
 
     ids: list[int]
@@ -76,7 +77,7 @@ class Prompt:
 
     @property
     def n_hosted(self) -> int:
-        """Prompt tokens as the hosted service counts them (2.13, 2.15)."""
+        """Prompt tokens as the hosted service counts them (docs/format.md#counts)."""
         return len(self.ids) - self.n_stub
 
 
@@ -132,8 +133,8 @@ def encode(
 def encode_assistant(message: Message, vocab: Vocab, *, thinking: bool = True) -> list[int]:
     """The completion that `message` stands for: what the model writes after the generation prompt.
 
-    With `thinking` it begins inside the thinking channel, else inside the response channel (2.12), and
-    it ends with `<|end_of_msg|>`. So for a conversation with that setting
+    With `thinking` it begins inside the thinking channel, else inside the response channel
+    (docs/format.md#prompt-end), and it ends with `<|end_of_msg|>`. So for a conversation with that setting
 
         encode(conversation, vocab).ids + encode_assistant(message, vocab, thinking=conversation.thinking)
 
@@ -147,7 +148,7 @@ def encode_assistant(message: Message, vocab: Vocab, *, thinking: bool = True) -
 
 
 def _plans(conversation: Conversation, media: Sequence[MediaPrompt]) -> Iterator[_Plan]:
-    """The sections in prompt order (2.2)."""
+    """The sections in prompt order (docs/format.md#order)."""
     if conversation.tools:
         yield _note("tools", "tools", "tool-declare", notes.declaration(conversation.tools, "tools"))
     if conversation.thinking and conversation.effort:
@@ -200,7 +201,7 @@ def _message(
 
 
 def _generation(conversation: Conversation) -> _Plan:
-    """The opener, or the message that the client began for the model (2.12, 2.15)."""
+    """The opener, or the message that the client began for the model (docs/format.md#prompt-end)."""
     if not conversation.partial:
         channel = "think" if conversation.thinking else "response"
         return _Plan("generation", "", ("opener", channel), partial(write_opener, channel=channel))

@@ -1,4 +1,4 @@
-"""The order, names and numbers of tool results (spec k3.md 2.9)."""
+"""The order, names and numbers of tool results (docs/format.md#tool-results)."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _in_call_order(
 def _respelled(calls: tuple[ToolCall, ...]) -> dict[str, int]:
     """Call position by the spelling that all spellings of its id have in common.
 
-    `functions.x:0` and `x:0` are the same call (3.4), also where a proxy wrote `_` for `.` and `:`. A call
-    that came without an id goes by its name and place.
+    `functions.x:0` and `x:0` are the same call (docs/decisions.md#a21), also where a proxy wrote `_` for `.`
+    and `:`. A call that came without an id goes by its name and place.
     """
     positions: dict[str, int] = {}
     for position, call in enumerate(calls):

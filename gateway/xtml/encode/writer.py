@@ -1,4 +1,4 @@
-"""Writes tags, text and media placeholders as ids, segment by segment (spec k3.md 1.6, 2.1, 2.11)."""
+"""Writes tags, text and media placeholders as ids, segment by segment (docs/format.md#segments)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gateway.xtml.vocabulary import Vocab
 class MediaSpan:
     """A run of placeholders and the text about it, e.g. lead "", label "image 640x480", n_tokens 391.
 
-    A picture is one span; a clip is one span per chunk with its time stamp as lead and label "video" (5.3).
+    A picture is one span; a clip is one span per chunk with its time stamp as lead and label "video"
+    (docs/format.md#clip-prompt).
     """
 
     lead: str
@@ -41,7 +42,7 @@ class Writer:
         self._n_media = 0
 
     def open(self, tag: str, *attributes: tuple[str, str]) -> None:
-        """`<|open|>tag key="value"…<|sep|>`; an attribute is four segments (1.6)."""
+        """`<|open|>tag key="value"…<|sep|>`; an attribute is four segments (docs/format.md#segments)."""
         self.ids.append(self._vocab.open)
         self.text(tag)
         for key, value in attributes:

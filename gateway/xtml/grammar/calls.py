@@ -1,7 +1,8 @@
 """The grammar of the tools channel's calls: declared names, arguments by schema, keys in any order.
 
     call     = <|open|>call tool="NAME" index="K"<|sep|> argument* <|close|>call<|sep|>
-    argument = <|open|>argument key="KEY" type="TYPE"<|sep|> VALUE <|close|>argument<|sep|>      (k3.md 3.1)
+    argument = <|open|>argument key="KEY" type="TYPE"<|sep|> VALUE <|close|>argument<|sep|>
+    (docs/format.md#completion)
 
 Markers are token ids. Which keys have been written is the state of an automaton, one rule a state, so that
 every required key comes once and the order stays the model's own.
@@ -43,7 +44,7 @@ class CallableTool:
 
 
 def escape_attribute(value: str) -> str:
-    """An attribute's value as it stands between its quotes (k3.md 2.1)."""
+    """An attribute's value as it stands between its quotes (docs/format.md#escaping)."""
     return value.replace("&", "&amp;").replace('"', "&quot;")
 
 

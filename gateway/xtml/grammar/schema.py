@@ -21,11 +21,13 @@ from gateway.xtml.grammar.rules import regex_rules, renamed
 
 Schema = dict[str, Any]
 
-TYPES = ("string", "number", "boolean", "null", "object", "array")  # the types of the wire (k3.md 2.8)
+# The types of the wire (docs/format.md#arguments).
+TYPES = ("string", "number", "boolean", "null", "object", "array")
 MAX_DEPTH = 40  # nesting of one schema; vLLM refuses tags nested more than 80 deep
 MAX_ALTERNATIVES = 32
 MAX_PLACES = 2000  # sub-schemas looked at in one document, references followed
-MAX_BLANKS = 16  # in a row between the pieces of a JSON value: room to indent, no endless blanks (A26)
+# In a row between the pieces of a JSON value: room to indent, no endless blanks (docs/decisions.md#a26).
+MAX_BLANKS = 16
 
 _ANNOTATIONS = {
     "$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description",

@@ -1,7 +1,8 @@
 """The structural tag of a request that forces structure: what the completion may be, token by token.
 
 The tag spans the whole message, from the channel in which the prompt ends to the message's close, so the
-wrapper tokens are legal at every place and no detector of the end of thinking is needed (k3.md 3.1, 3.5):
+wrapper tokens are legal at every place and no detector of the end of thinking is needed
+(docs/format.md#constrained):
 
     [REASONING <|close|>think<|sep|> <|open|>response<|sep|>] TEXT or JSON <|close|>response<|sep|>
     [<|open|>tools<|sep|> CALL+ <|close|>tools<|sep|>] <|close|>message<|sep|>
@@ -188,7 +189,7 @@ def _answer(schema: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _starts_thinking(conversation: Conversation) -> bool:
-    """Whether the prompt ends in the thinking channel (k3.md 2.12, 2.15)."""
+    """Whether the prompt ends in the thinking channel (docs/format.md#prompt-end)."""
     if not conversation.partial:
         return conversation.thinking
     begun = bool(conversation.messages[-1].reasoning) and not _continues_content(conversation)

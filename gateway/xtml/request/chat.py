@@ -1,7 +1,7 @@
 """An OpenAI chat request, as plain data, becomes a `Conversation`; every refusal names the field.
 
 Fields that the client did not send must be absent from the data, since what is there is rendered
-(spec k3.md 2.4). Fields that do not shape the prompt (sampling, streaming...) are not looked at.
+(docs/format.md#json). Fields that do not shape the prompt (sampling, streaming...) are not looked at.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.xtml.request.tools import read_tool_choice, read_tools
 
 _ROLES: dict[str, Role] = {
     "system": "system",
-    "developer": "system",  # (2.6)
+    "developer": "system",  # docs/decisions.md#b16
     "user": "user",
     "assistant": "assistant",
     "tool": "tool",
@@ -35,7 +35,7 @@ _VIDEO_PARTS = ("video_url", "input_video", "video")
 
 
 def from_request(body: Mapping[str, Any]) -> Conversation:
-    """The conversation of a chat request. Raises ConversationError (spec k3.md part 2 and 6, contract.md)."""
+    """The conversation of a chat request. Raises ConversationError (docs/format.md#prompt)."""
     items = body.get("messages")
     if not isinstance(items, list) or not items:
         raise ConversationError("messages must be an array with at least one message.", "messages")
@@ -227,7 +227,7 @@ def _tool_call_id(item: Mapping[str, Any], param: str) -> str:
 
 
 def _reasoning(item: Mapping[str, Any], param: str) -> str | None:
-    """`reasoning_content` unless it is empty, else `reasoning` (2.7)."""
+    """`reasoning_content` unless it is empty, else `reasoning` (docs/format.md#assistant)."""
     return _text(item, "reasoning_content", param) or _text(item, "reasoning", param)
 
 

@@ -1,4 +1,4 @@
-"""Thinking, effort and response format of a request (spec k3.md part 6, contract.md)."""
+"""Thinking, effort and response format of a request (docs/format.md#effort)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.xtml.conversation import ConversationError, Effort, ResponseFormat
 
-# None turns thinking off. K3 knows low, high and max only (2.5, 6.1); SDKs send the others.
+# None turns thinking off. K3 knows low, high and max only (docs/format.md#effort); SDKs send the others.
 _EFFORTS: dict[str, Effort | None] = {
     "none": None,
     "off": None,

@@ -1,4 +1,4 @@
-"""Tool declarations and tool choice of a request (spec contract.md, k3.md 2.4, 2.6, 2.14)."""
+"""Tool declarations and tool choice of a request (docs/format.md#tools)."""
 
 from __future__ import annotations
 
