@@ -104,3 +104,26 @@ def test_no_anchor_is_there_twice() -> None:
     for path in DOCUMENTS:
         given = re.findall(r'<a id="([^"]+)"', read(path))
         assert len(given) == len(set(given)), path
+
+
+def named_paths(text: str) -> list[str]:
+    """Files and folders that docs/architecture.md names: in its tree, and in backticks."""
+    found: list[str] = []
+    for block in re.findall(r"^```\n(.*?)^```", text, re.M | re.S):
+        above: list[tuple[int, str]] = []
+        for line in block.splitlines():
+            depth, words = len(line) - len(line.lstrip()), re.split(r" {2,}", line.strip())[0].split()
+            if depth > 16 or not all(re.fullmatch(r"[\w.-]+(/[\w.-]*)*", word) for word in words):
+                continue  # goes on with the description of the line before
+            above = [place for place in above if place[0] < depth]
+            folder = "".join(name for _, name in above)
+            found += [folder + word for word in words]
+            if words and words[-1].endswith("/"):
+                above.append((depth, words[-1]))
+    return found + re.findall(r"`([\w-]+/[\w./-]+|[\w-]+\.(?:py|md|toml))`", text)
+
+
+def test_the_paths_in_the_architecture_exist() -> None:
+    paths = named_paths(read(ROOT / "docs/architecture.md"))
+    assert len(paths) > 20
+    assert not [path for path in paths if not (ROOT / path).exists()]
