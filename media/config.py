@@ -16,7 +16,7 @@ from typing import Any, Literal
 from media.navit import MERGE, PATCH
 
 # Counts up with every change of the code that changes prepared values; part of every media identity.
-PREPARATION_VERSION = 1
+PREPARATION_VERSION = 2
 
 FillStage = Literal["before_resize", "after_resize"]
 

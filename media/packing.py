@@ -17,7 +17,12 @@ _PATCH_BYTES = 3 * PATCH * PATCH
 def pack(media: Picture | Clip) -> tuple[dict[str, Any], list[NDArray[np.uint8]]]:
     """A header that JSON can hold, and the patches of each item, to be stored one after the other."""
     if isinstance(media, Picture):
-        header = {"width": media.width, "height": media.height, "items": [_item_header(media.item)]}
+        header = {
+            "width": media.width,
+            "height": media.height,
+            "notes": list(media.notes),
+            "items": [_item_header(media.item)],
+        }
         return header, [media.item.patches]
     header = {
         "width": media.width,
@@ -35,12 +40,12 @@ def unpack(header: dict[str, Any], buffer: Any) -> Picture | Clip:
     """The inverse of `pack`. Patches are views of `buffer`. Raises ValueError, KeyError or TypeError."""
     items = _items(header["items"], buffer)
     width, height = int(header["width"]), int(header["height"])
+    notes = tuple(str(note) for note in header["notes"])
     if "timestamps" not in header:
         (item,) = items
-        return Picture(width, height, item)
+        return Picture(width, height, item, notes)
     chunks = tuple(Chunk(str(t), item) for t, item in zip(header["timestamps"], items, strict=True))
     times = tuple(float(seconds) for seconds in header["frame_times"])
-    notes = tuple(str(note) for note in header["notes"])
     return Clip(width, height, float(header["duration"]), times, chunks, notes)
 
 

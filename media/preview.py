@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from media.formats import clip_kind
+from media.formats import is_clip_format, is_moving_picture
 from media.navit import MERGE, PATCH, from_patches
 from media.sampling import timestamp
-from media.types import Chunk, Clip, MediaError, MediaItem
+from media.types import Chunk, Clip, MediaItem
 
 GRID_COLOUR = CHUNK_COLOUR = (255, 0, 128)
 MAX_FRAMES_ON_SHEET = 480
@@ -25,17 +23,8 @@ _PAPER, _INK = (24, 24, 24), (235, 235, 235)
 
 
 def is_clip(data: bytes) -> bool:
-    """Whether a file is to be seen as a clip: any video, and GIFs that move."""
-    try:
-        kind = clip_kind(data)
-    except MediaError:
-        return False
-    if kind != "gif":
-        return True
-    # Whatever goes wrong here goes wrong again, with a message, when the file is prepared as a picture.
-    with contextlib.suppress(Exception), Image.open(io.BytesIO(data), formats=["GIF"]) as image:
-        return bool(getattr(image, "is_animated", False))
-    return False
+    """Whether a file is to be seen as a clip: any video, and pictures that move."""
+    return is_clip_format(data) or is_moving_picture(data)
 
 
 def token_grid(item: MediaItem, frame: int = 0, max_side: int | None = None) -> Image.Image:

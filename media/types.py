@@ -44,11 +44,14 @@ class Picture:
     """A prepared picture. `width` and `height` are the original's, after EXIF orientation.
 
     See docs/format.md#picture-prompt.
+
+    notes: what the user should know, e.g. that only the first frame is seen
     """
 
     width: int
     height: int
     item: MediaItem
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,10 +14,11 @@ from av.packet import Packet
 from av.stream import Disposition
 from av.video.stream import VideoStream
 
+from media.clip.mp4 import ENCRYPTED
 from media.formats import CONVERT, ClipKind
 from media.types import MediaError
 
-_DEMUXERS: dict[ClipKind, str] = {"mp4": "mov", "matroska": "matroska", "gif": "gif"}
+_DEMUXERS: dict[ClipKind, str] = {"mp4": "mov", "matroska": "matroska", "avi": "avi", "mpegts": "mpegts"}
 _NOT_SHOWN = Disposition.attached_pic | Disposition.still_image | Disposition.timed_thumbnails
 
 # A clip made for a clock of milliseconds (WebM, and what is remuxed from it) jitters by one.
@@ -82,7 +83,7 @@ def video_stream(container: InputContainer) -> VideoStream:
         raise MediaError(f"the file has no video track; it holds {', '.join(held) or 'no track at all'}")
     stream = max(streams, key=lambda s: bool(s.disposition & Disposition.default))
     if "enc_key_id" in stream.metadata:
-        raise MediaError("the clip's video track is encrypted: send it without copy protection")
+        raise MediaError(ENCRYPTED)
     if stream.codec_context is None:
         raise MediaError(f"the clip's video codec is not known here; {CONVERT}")
     return stream
@@ -112,7 +113,7 @@ def scan(container: InputContainer, stream: VideoStream, *, max_frames: int) -> 
         if not packet.size:
             continue
         if packet.has_sidedata("encryption_info") or packet.has_sidedata("encryption_init_info"):
-            raise MediaError("the clip's video track is encrypted: send it without copy protection")
+            raise MediaError(ENCRYPTED)
         when = packet.pts if packet.pts is not None else packet.dts
         if when is None or packet.is_discard or _is_hidden(packet, stream):
             continue
@@ -122,8 +123,8 @@ def scan(container: InputContainer, stream: VideoStream, *, max_frames: int) -> 
     if not shown:
         raise MediaError("the clip's video track holds no frame that is shown")
     pts = tuple(sorted(shown))
-    duration, rate = _pace(pts, shown[pts[-1]], time_base, stream)
-    return Timeline(pts, time_base, duration, rate)
+    average = stream.average_rate if stream.average_rate and stream.average_rate > 0 else None
+    return timeline_of(pts, shown[pts[-1]], time_base, average)
 
 
 def _is_hidden(packet: Packet[VideoStream], stream: VideoStream) -> bool:
@@ -131,26 +132,27 @@ def _is_hidden(packet: Packet[VideoStream], stream: VideoStream) -> bool:
     return stream.codec_context.name == "vp8" and not memoryview(packet)[0] >> 4 & 1
 
 
-def _pace(
-    pts: tuple[int, ...], last_duration: int, time_base: Fraction, stream: VideoStream
-) -> tuple[Fraction, float | None]:
-    """(duration, constant rate or None).
+def timeline_of(
+    pts: tuple[int, ...], last_duration: int, time_base: Fraction, declared: Fraction | None
+) -> Timeline:
+    """The timeline of frames shown at `pts`, the last for `last_duration` (0 where that is not known).
 
+    declared: the file's own average rate
     The rate is constant where each frame is within the clock's precision of its even place. Then the file's
     own average rate counts if it fits the frames, else the measured one: the last frame of an MP4 is often
     declared longer, which lowers the average and would shift every time stamp.
     """
-    declared = stream.average_rate if stream.average_rate and stream.average_rate > 0 else None
     steps = len(pts) - 1
     if not steps:
         rate = declared or (1 / (last_duration * time_base) if last_duration else Fraction(1))
-        return 1 / rate, float(rate)
+        return Timeline(pts, time_base, 1 / rate, float(rate))
     span = pts[-1] - pts[0]
     tolerance = max(_CLOCK / time_base, min(Fraction(1), Fraction(span, 4 * steps)))
     bound = int(tolerance * steps)
     even = all(abs((p - pts[0]) * steps - i * span) <= bound for i, p in enumerate(pts))
     if not even:
-        return (span + (last_duration or Fraction(span, steps))) * time_base, None
+        duration = (span + (last_duration or Fraction(span, steps))) * time_base
+        return Timeline(pts, time_base, duration, None)
     fits = declared is not None and abs(steps / declared / time_base - span) <= tolerance
     rate = declared if declared is not None and fits else steps / (span * time_base)
-    return len(pts) / rate, float(rate)
+    return Timeline(pts, time_base, len(pts) / rate, float(rate))

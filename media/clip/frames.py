@@ -27,6 +27,7 @@ from media.clip.alpha import AlphaDecoder, DamagedAlphaError, is_coded_apart, pa
 # More threads hold more raw frames: each adds a few, 3 MB apiece at 1080p.
 _MAX_THREADS = 4
 _MAX_STRETCH = 8
+_REORDERED = ("h264", "hevc")
 
 # (a, b, c, d) of the display matrix, which takes (x, y) to (a*x + c*y, b*x + d*y), y downwards.
 _TURNS: dict[tuple[int, int, int, int], Image.Transpose] = {
@@ -60,7 +61,7 @@ SideDataType._missing_ = classmethod(_unknown_side_data)  # type: ignore[assignm
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A frame; `alpha` where its alpha plane comes in a frame of its own, of the same size (media.alpha)."""
+    """A frame; `alpha` where its alpha plane comes in a frame of its own, of the same size (alpha.py)."""
 
     frame: VideoFrame
     alpha: VideoFrame | None
@@ -76,9 +77,11 @@ class Wanted:
 
 
 def wanted_frames(
-    container: InputContainer, stream: VideoStream, wanted_pts: Sequence[int]
+    container: InputContainer, stream: VideoStream, wanted_pts: Sequence[int], shown_pts: Sequence[int]
 ) -> Iterator[Wanted]:
     """The frames with these presentation times, which rise strictly, in order.
+
+    shown_pts: the times of all frames that are shown
 
     A frame that cannot be decoded is given as the one shown before it, as a player would, and as damaged; one
     at the start as the first that can be. Yields nothing if nothing can be decoded.
@@ -88,7 +91,10 @@ def wanted_frames(
     """
     place = 0
     before: Decoded | None = None
-    for decoded in _decoded(container, stream, frozenset(wanted_pts)):
+    found = _decoded(container, stream, frozenset(wanted_pts))
+    if container.format.name == "avi" and stream.codec_context.name in _REORDERED:
+        found = _in_order(container, stream, shown_pts)
+    for decoded in found:
         pts = decoded.frame.pts
         if pts is None:
             continue
@@ -130,6 +136,16 @@ def _decoded(container: InputContainer, stream: VideoStream, wanted: frozenset[i
             decoder.skip_frame = "DEFAULT" if is_wanted else "NONREF"
         for frame in _decode(decoder, packet):
             yield Decoded(frame, alpha=None)
+
+
+def _in_order(container: InputContainer, stream: VideoStream, shown_pts: Sequence[int]) -> Iterator[Decoded]:
+    """All frames, which get the presentation times in the order they come in.
+
+    AVI has no such times; what libav makes up for codecs that reorder frames is not in order.
+    """
+    for decoded, pts in zip(_decoded(container, stream, frozenset(shown_pts)), shown_pts, strict=False):
+        decoded.frame.pts = pts
+        yield decoded
 
 
 def _with_alpha(

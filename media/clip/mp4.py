@@ -6,23 +6,24 @@ claim is held against the file's size first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from media.boxes import boxes, inside
 from media.types import MediaError
+
+ENCRYPTED = "the clip's video track is encrypted: send it without copy protection"
 
 
 def check_mp4(data: bytes, *, max_frames: int) -> None:
     """Raises MediaError for an MP4 or MOV file that is cut off, has no index, or one that cannot be true."""
     view = memoryview(data)
     missing: dict[bytes, int] = {}
-    for kind, body, n_missing in _boxes(view):
+    for kind, body, n_missing in boxes(view):
         missing[kind] = n_missing
         if kind == b"moov":
-            for track in _inside(body, b"trak"):
+            for track in inside(body, b"trak"):
                 _check_track(track, len(data), max_frames)
         elif kind == b"moof":
-            for fragment in _inside(body, b"traf"):
-                for run in _inside(fragment, b"trun"):
+            for fragment in inside(body, b"traf"):
+                for run in inside(fragment, b"trun"):
                     _check_run(run, len(data))
     if b"moov" not in missing:
         raise MediaError(
@@ -38,34 +39,13 @@ def check_mp4(data: bytes, *, max_frames: int) -> None:
         )
 
 
-def _boxes(view: memoryview) -> Iterator[tuple[bytes, memoryview, int]]:
-    """(type, body, missing bytes) of each box; the last body may be cut (ISO/IEC 14496-12, 4.2)."""
-    at = 0
-    while at + 8 <= len(view):
-        size, kind, header = int.from_bytes(view[at : at + 4], "big"), bytes(view[at + 4 : at + 8]), 8
-        if size == 1:
-            size, header = int.from_bytes(view[at + 8 : at + 16], "big"), 16
-        elif size == 0:
-            size = len(view) - at
-        if size < header:
-            return
-        yield kind, view[at + header : at + size], max(at + size - len(view), 0)
-        at += size
-
-
-def _inside(view: memoryview, *path: bytes) -> Iterator[memoryview]:
-    """Bodies of all boxes at `path`, e.g. (b"mdia", b"minf")."""
-    for kind, body, _ in _boxes(view):
-        if kind == path[0]:
-            if len(path) == 1:
-                yield body
-            else:
-                yield from _inside(body, *path[1:])
-
-
 def _check_track(track: memoryview, n_bytes: int, max_frames: int) -> None:
-    is_video = any(bytes(body[8:12]) == b"vide" for body in _inside(track, b"mdia", b"hdlr"))
-    for sizes in _inside(track, b"mdia", b"minf", b"stbl", b"stsz"):
+    is_video = any(bytes(body[8:12]) == b"vide" for body in inside(track, b"mdia", b"hdlr"))
+    if is_video and any(
+        bytes(body[12:16]) == b"encv" for body in inside(track, b"mdia", b"minf", b"stbl", b"stsd")
+    ):
+        raise MediaError(ENCRYPTED)
+    for sizes in inside(track, b"mdia", b"minf", b"stbl", b"stsz"):
         each, count = int.from_bytes(sizes[4:8], "big"), int.from_bytes(sizes[8:12], "big")
         if is_video and count > max_frames:
             raise MediaError(f"the clip's index claims {count} frames, the limit is {max_frames}")

@@ -5,6 +5,7 @@ See docs/format.md#clips.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections import deque
@@ -12,14 +13,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 
 import numpy as np
 from av.container import InputContainer
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 from PIL import Image
 
-from media.clip.demux import Timeline, declared_duration, opened, scan, video_stream
+from media.clip.animation import ANIMATIONS, Animation, animation_frames, clock_of, read_animation
+from media.clip.demux import Timeline, declared_duration, opened, scan, timeline_of, video_stream
 from media.clip.frames import Display, shown_size, to_picture, wanted_frames
 from media.clip.mp4 import check_mp4
 from media.config import K3_MEDIA_CONFIG, MediaConfig
@@ -54,14 +56,19 @@ def prepare_clip(
     limits: ClipLimits | None = None,
     on_progress: Progress | None = None,
 ) -> Clip:
-    """Sample, decode and prepare a clip: MP4, MOV, MKV, WebM or GIF (docs/format.md#clip-sampling).
+    """Sample, decode and prepare a clip: a video, or a picture that moves (docs/format.md#clip-sampling).
 
     on_progress: called with (frames done, frames in all) after each sampled frame
     Raises MediaError for whatever cannot be used, and for what is beyond the limits.
     """
+    limits = limits or ClipLimits()
     plan = plan_clip(data, config, limits)
-    with opened(data, plan.kind, max_pixels=(limits or ClipLimits()).frame_pixels) as container:
-        return _prepare(container, plan, hashlib.sha256(data).hexdigest(), config, on_progress)
+    if plan.kind in ANIMATIONS:
+        shots = _animation_shots(data, plan, limits)
+        return _prepare(shots, plan, hashlib.sha256(data).hexdigest(), config, on_progress)
+    with opened(data, plan.kind, max_pixels=limits.frame_pixels) as container:
+        shots = _video_shots(container, plan)
+        return _prepare(shots, plan, hashlib.sha256(data).hexdigest(), config, on_progress)
 
 
 def chunk_identity(file_sha256: str, config: MediaConfig, index: int, salt: str = "") -> str:
@@ -95,17 +102,32 @@ def plan_clip(
     kind = clip_kind(data)
     if kind == "mp4":
         check_mp4(data, max_frames=limits.n_frames)
-    with opened(data, kind, max_pixels=limits.frame_pixels) as container:
-        stream = video_stream(container)
-        _check_claim(declared_duration(container, stream), limits)
-        _check_pixels(stream, 1, limits)
-        timeline = scan(container, stream, max_frames=limits.n_frames)
-        _check_duration(timeline.duration, limits)
-        _check_pixels(stream, len(timeline.pts), limits)
-        sampling = _sample(timeline, config)
-        shown = shown_size(stream.width, stream.height, stream.sample_aspect_ratio)
-        _check_tokens(shown, len(sampling), timeline.duration, config, limits)
-        return ClipPlan(kind, timeline, sampling, _notes(container))
+    if kind in ANIMATIONS:
+        animation = read_animation(data, kind, max_frames=limits.n_frames)
+        size = shown = (animation.width, animation.height)
+        timeline = _animation_timeline(animation)
+        notes: tuple[str, ...] = ()
+    else:
+        with opened(data, kind, max_pixels=limits.frame_pixels) as container:
+            stream = video_stream(container)
+            _check_claim(declared_duration(container, stream), limits)
+            size = (stream.width, stream.height)
+            _check_pixels(size, 1, limits)
+            timeline = scan(container, stream, max_frames=limits.n_frames)
+            shown = shown_size(*size, stream.sample_aspect_ratio)
+            notes = _notes(container)
+    _check_duration(timeline.duration, limits)
+    _check_pixels(size, len(timeline.pts), limits)
+    sampling = _sample(timeline, config)
+    _check_tokens(shown, len(sampling), timeline.duration, config, limits)
+    return ClipPlan(kind, timeline, sampling, notes)
+
+
+def _animation_timeline(animation: Animation) -> Timeline:
+    clock = clock_of(animation.durations)
+    ends = list(accumulate(round(seconds / clock) for seconds in animation.durations))
+    pts = (0, *ends[:-1])
+    return timeline_of(pts, ends[-1] - pts[-1], clock, None)
 
 
 def _sample(timeline: Timeline, config: MediaConfig) -> Sampling:
@@ -145,20 +167,21 @@ def _cut(seconds: float) -> str:
     return f"cut it, e.g. `ffmpeg -i clip.mp4 -t {short} -c copy short.mp4`"
 
 
-def _check_pixels(stream: VideoStream, n_frames: int, limits: ClipLimits) -> None:
-    size, frame_pixels = f"{stream.width}x{stream.height}", stream.width * stream.height
+def _check_pixels(frame: tuple[int, int], n_frames: int, limits: ClipLimits) -> None:
+    (width, height), frame_pixels = frame, frame[0] * frame[1]
+    size = f"{width}x{height}"
     if not frame_pixels:
         raise MediaError("the clip is damaged: the size of its frames cannot be found")
     if frame_pixels > limits.frame_pixels:
         raise MediaError(
             f"the clip's frames have {size} pixels, more than the limit of {limits.frame_pixels:,}; "
-            f"{_scale_down(stream.height, limits.frame_pixels / frame_pixels)}"
+            f"{_scale_down(height, limits.frame_pixels / frame_pixels)}"
         )
     if frame_pixels * n_frames > limits.total_pixels:
         raise MediaError(
             f"the clip has {n_frames:,} frames of {size} pixels, together more than the limit of "
             f"{limits.total_pixels:,}; "
-            f"{_scale_down(stream.height, limits.total_pixels / (frame_pixels * n_frames))}"
+            f"{_scale_down(height, limits.total_pixels / (frame_pixels * n_frames))}"
         )
 
 
@@ -198,31 +221,67 @@ def _frame_size(shown: tuple[int, int], n_sampled: int, config: MediaConfig) -> 
     return target_size(*shown, patch_limit=limit, side_limit=config.side_limit)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shot:
+    """A sampled frame: its place among the sampled, its pixels, and the size that it is shown at."""
+
+    place: int
+    picture: Image.Image
+    size: tuple[int, int]
+    is_damaged: bool
+
+
+def _video_shots(container: InputContainer, plan: ClipPlan) -> Iterator[_Shot]:
+    """The sampled frames, upright; all in the first one's size."""
+    stream = video_stream(container)
+    pts = [plan.timeline.pts[position] for position in plan.sampling.positions]
+    display: Display | None = None
+    for wanted in wanted_frames(container, stream, pts, plan.timeline.pts):
+        if display is None:
+            display = Display.of(wanted.shown.frame, stream.sample_aspect_ratio)
+        picture = to_picture(wanted.shown, display.turn)
+        yield _Shot(wanted.place, picture, (display.width, display.height), wanted.is_damaged)
+
+
+def _animation_shots(data: bytes, plan: ClipPlan, limits: ClipLimits) -> Iterator[_Shot]:
+    """The sampled frames; from one that cannot be decoded on, the last that could is shown, as damaged."""
+    places = {position: place for place, position in enumerate(plan.sampling.positions)}
+    picture: Image.Image | None = None
+    n_seen = 0
+    # Whatever goes wrong shows in the frames that are missing; a hostile file raises nearly any exception.
+    with contextlib.suppress(Exception):
+        for position, picture in enumerate(animation_frames(data, plan.kind, max_pixels=limits.frame_pixels)):
+            if position in places:
+                yield _Shot(places[position], picture, picture.size, is_damaged=False)
+                n_seen += 1
+            if n_seen == len(places):
+                return
+    if picture is not None:
+        for place in range(n_seen, len(places)):
+            yield _Shot(place, picture, picture.size, is_damaged=True)
+
+
 def _prepare(
-    container: InputContainer,
+    shots: Iterator[_Shot],
     plan: ClipPlan,
     file_sha256: str,
     config: MediaConfig,
     on_progress: Progress | None,
 ) -> Clip:
-    stream = video_stream(container)
     n_sampled = len(plan.sampling)
-    pts = [plan.timeline.pts[position] for position in plan.sampling.positions]
     canvas: _Canvas | None = None
     n_damaged = 0
     under_way: deque[Future[None]] = deque()
     with ThreadPoolExecutor(_RESIZERS) as resizers:
-        for wanted in wanted_frames(container, stream, pts):
+        for shot in shots:
             if canvas is None:
-                display = Display.of(wanted.shown.frame, stream.sample_aspect_ratio)
-                canvas = _Canvas(display, n_sampled, config)
-            n_damaged += wanted.is_damaged
+                canvas = _Canvas(shot.size, n_sampled, config)
+            n_damaged += shot.is_damaged
             if len(under_way) > _RESIZERS:  # raw frames must not pile up
                 under_way.popleft().result()
-            picture = to_picture(wanted.shown, canvas.display.turn)
-            under_way.append(resizers.submit(canvas.draw, wanted.place, picture))
+            under_way.append(resizers.submit(canvas.draw, shot.place, shot.picture))
             if on_progress is not None:
-                on_progress(wanted.place + 1, n_sampled)
+                on_progress(shot.place + 1, n_sampled)
         for drawing in under_way:
             drawing.result()
     if canvas is None:
@@ -237,10 +296,8 @@ def _prepare(
         Chunk(stamp, MediaItem(patches, grid, chunk_identity(file_sha256, config, index)))
         for index, (stamp, (patches, grid)) in enumerate(zip(stamps, canvas.chunks(), strict=True))
     )
-    display = canvas.display
     return Clip(
-        display.width,
-        display.height,
+        *canvas.shown,
         float(plan.timeline.duration),
         plan.sampling.times,
         chunks,
@@ -251,9 +308,10 @@ def _prepare(
 class _Canvas:
     """The image patches of all sampled frames, chunk by chunk; memory is taken as it is drawn on."""
 
-    def __init__(self, display: Display, n_sampled: int, config: MediaConfig) -> None:
-        self.display = display
-        self._size = size = _frame_size((display.width, display.height), n_sampled, config)
+    def __init__(self, shown: tuple[int, int], n_sampled: int, config: MediaConfig) -> None:
+        """shown: (width, height) of the clip before it is shrunk."""
+        self.shown = shown
+        self._size = size = _frame_size(shown, n_sampled, config)
         self._config = config
         self._patches = [
             np.empty((len(frames) * size.n_patches, 3, PATCH, PATCH), np.uint8)

@@ -9,8 +9,6 @@ import contextlib
 import hashlib
 import io
 import re
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Literal
 
@@ -19,10 +17,14 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageChops
 
 from media.config import K3_MEDIA_CONFIG, MediaConfig
-from media.formats import ACCEPTED_PICTURES, describe, picture_format
+from media.formats import ACCEPTED_PICTURES, describe, is_clip_format, is_moving_picture, picture_format
+from media.gif import gif_frames
 from media.limits import DEFAULT_PIXEL_LIMIT
 from media.navit import target_size, to_patches
+from media.picture.heif import HeifFacts, heif_facts
 from media.picture.jpeg import scan_jpeg
+from media.picture.jxl import jxl_size
+from media.picture.png import cleaned, transparent_grey
 from media.render import render
 from media.types import MediaError, MediaItem, Picture
 
@@ -33,6 +35,12 @@ except ImportError:  # the extra `heic` is not installed
 else:
     pillow_heif.register_heif_opener(thumbnails=False)
     HAS_HEIF = True
+try:
+    import pillow_jxl  # noqa: F401  # registers itself with Pillow
+except ImportError:  # the extra `jxl` is not installed
+    HAS_JXL = False
+else:
+    HAS_JXL = True
 
 Detail = Literal["auto", "low", "high"]
 
@@ -81,13 +89,14 @@ def prepare_picture(
     Raises MediaError. Pillow's own limit of 179 megapixels holds too unless `set_pillow_limit` was called.
     """
     patch_limit = patch_limit_of(detail, config)
-    image = decode(data, pixel_limit=pixel_limit, admit=admit)
+    image, notes = _decoded(data, pixel_limit, admit)
     width, height = image.size
     size = target_size(width, height, patch_limit=patch_limit, side_limit=config.side_limit)
     with _decoder_errors(data):
         rgb = render(image, size, config)
     identity = picture_identity(hashlib.sha256(data).hexdigest(), config, detail)
-    return Picture(width, height, MediaItem(to_patches(rgb, size), (1, size.grid_h, size.grid_w), identity))
+    item = MediaItem(to_patches(rgb, size), (1, size.grid_h, size.grid_w), identity)
+    return Picture(width, height, item, notes)
 
 
 def patch_limit_of(detail: str, config: MediaConfig) -> int:
@@ -113,44 +122,111 @@ def decode(
     data: bytes, *, pixel_limit: int = DEFAULT_PIXEL_LIMIT, admit: Callable[[int], object] | None = None
 ) -> Image.Image:
     """The first frame or page of a picture file, upright, at most 8 bits a channel. Raises MediaError."""
-    name = picture_format(data)
-    if name is None:
-        raise MediaError(
-            f"received {describe(data)} where a picture was expected. Accepted: {ACCEPTED_PICTURES}"
-        )
-    if name == "HEIF" and not HAS_HEIF:
-        raise MediaError(
-            "received a HEIC picture, which this server cannot read without the extra `heic` "
-            "(pip install '.[heic]'); send JPEG or PNG instead"
-        )
-    if name == "PNG":
-        _check_png(data)
+    return _decoded(data, pixel_limit, admit)[0]
+
+
+def _decoded(
+    data: bytes, pixel_limit: int, admit: Callable[[int], object] | None
+) -> tuple[Image.Image, tuple[str, ...]]:
+    """The picture, and notes on what of the file is not seen."""
+    name = _checked_format(data)
     if name == "JPEG" and (n_scans := scan_jpeg(data).n_scans) > MAX_JPEG_SCANS:
         raise MediaError(f"received a JPEG picture of {n_scans:,} scans; real ones have about ten")
+    facts = heif_facts(data) if name in ("AVIF", "HEIF") else HeifFacts()
+    announced = jxl_size(data) if name == "JXL" else facts.size
+    if announced is not None:  # these decoders have limits of their own, or decode when they open a file
+        _check_pixels(*announced, pixel_limit)
+    if name == "JXL" and admit is not None:
+        admit(announced[0] * announced[1] if announced else pixel_limit)
     with _decoder_errors(data):
-        image = Image.open(io.BytesIO(data), formats=[name])
-    _check_pixels(image, pixel_limit)
-    if admit is not None:
+        image: Image.Image = Image.open(io.BytesIO(cleaned(data) if name == "PNG" else data), formats=[name])
+    _check_pixels(*image.size, pixel_limit)
+    if name != "JXL" and admit is not None:
         admit(image.width * image.height)
     with _decoder_errors(data):
+        notes = _unseen(image, name, data)
         image.load()
-        _check_pixels(image, pixel_limit)  # an icon or HEIC picture may turn out larger than announced
+        _check_pixels(*image.size, pixel_limit)  # an icon or HEIC picture may turn out larger than announced
         if name == "JPEG":
             _check_jpeg_end(data, image)
-        return _eight_bit(_upright(image, name), name)
+        if name == "PNG":
+            _mend_png_transparency(image, data)
+        if name == "GIF":
+            image = _on_canvas(image, data)
+        if name == "AVIF" and facts.crop is not None and image.size == facts.size:
+            image = image.crop(facts.crop)  # HEIC pictures come cropped
+        return _eight_bit(_upright(image, name), name), notes
 
 
-def _check_pixels(image: Image.Image, pixel_limit: int) -> None:
-    if image.width * image.height > pixel_limit:
+def _checked_format(data: bytes) -> str:
+    """Pillow's name of the format. Raises MediaError where it is none that can be decoded here."""
+    name = picture_format(data)
+    if name is None:
+        remedy = "; send it as a video_url" if is_clip_format(data) else ""
         raise MediaError(
-            f"the picture has {image.width}x{image.height} pixels, "
+            f"received {describe(data)} where a picture was expected{remedy}. Accepted: {ACCEPTED_PICTURES}"
+        )
+    if (name == "HEIF" and not HAS_HEIF) or (name == "JXL" and not HAS_JXL):
+        words, extra = ("HEIC", "heic") if name == "HEIF" else ("JPEG XL", "jxl")
+        raise MediaError(
+            f"received a {words} picture, which this server cannot read without the extra `{extra}` "
+            f"(pip install '.[{extra}]'); send JPEG or PNG instead"
+        )
+    return name
+
+
+def _unseen(image: Image.Image, name: str, data: bytes) -> tuple[str, ...]:
+    """Notes on frames and pages behind the first."""
+    if is_moving_picture(data):
+        return ("the picture moves, but only its first frame is seen; send it as a video_url to show all",)
+    if name == "TIFF" and image.tag_v2.next:  # type: ignore[attr-defined]
+        return ("only the first page is seen; send the others as pictures of their own",)
+    return ()
+
+
+def _mend_png_transparency(image: Image.Image, data: bytes) -> None:
+    """Bring the transparent colour to the 8 bits that Pillow brings the pixels to."""
+    key = image.info.get("transparency")
+    if isinstance(key, tuple):
+        is_deep = data[24] == 16
+        image.info["transparency"] = tuple(value >> 8 if is_deep else value & 0xFF for value in key)
+    elif image.mode == "L" and isinstance(key, int):
+        grey = transparent_grey(data)
+        image.info["transparency"] = key & 0xFF if grey is None else grey
+
+
+def _on_canvas(image: Image.Image, data: bytes) -> Image.Image:
+    """A GIF whose first frame is smaller than its canvas; what the frame leaves free is transparent."""
+    frame = next(gif_frames(data), None)
+    if frame is None or "transparency" in image.info:  # Pillow has filled up with the transparent colour
+        return image
+    box = (*frame.box[:2], min(frame.box[2], image.width), min(frame.box[3], image.height))
+    if box == (0, 0, *image.size):
+        return image
+    seen = Image.new("L", image.size)
+    seen.paste(255, box)
+    used = {index for _, index in image.crop(box).getcolors(256) or []}
+    free = next((index for index in range(256) if index not in used), None)
+    if image.mode == "P" and free is not None:
+        image.paste(free, mask=ImageChops.invert(seen))
+        image.info["transparency"] = free
+        return image
+    with_alpha = image.convert("LA" if image.mode == "L" else "RGBA")
+    with_alpha.putalpha(seen)
+    return with_alpha
+
+
+def _check_pixels(width: int, height: int, pixel_limit: int) -> None:
+    if width * height > pixel_limit:
+        raise MediaError(
+            f"the picture has {width}x{height} pixels, "
             f"more than this server's limit of {pixel_limit:,}; send a smaller one"
         )
 
 
 def _upright(image: Image.Image, name: str) -> Image.Image:
-    """Apply the EXIF orientation. Pillow's TIFF reader and pillow-heif have done it already."""
-    if name in ("TIFF", "HEIF"):
+    """Apply the EXIF orientation. Readers of TIFF, HEIC and JPEG XL have done it already."""
+    if name in ("TIFF", "HEIF") or (name == "JXL" and not getattr(image, "jpeg", False)):
         return image
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
@@ -196,22 +272,6 @@ def _scaled_to_bytes(values: NDArray[np.generic]) -> NDArray[np.uint8]:
     else:
         scale = 255.0 / largest
     return np.clip(numbers * scale, 0, 255).astype(np.uint8)
-
-
-def _check_png(data: bytes) -> None:
-    """Check the checksums of a PNG's pixel data, which Pillow skips. Raises MediaError."""
-    view = memoryview(data)
-    position = len(b"\x89PNG\r\n\x1a\n")
-    while position + 12 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, position)
-        end = position + 8 + length
-        if end + 4 > len(data):
-            return  # truncated: the decoder says so
-        if kind == b"IDAT" and zlib.crc32(view[position + 4 : end]) != int.from_bytes(
-            view[end : end + 4], "big"
-        ):
-            raise MediaError("received a PNG picture that is damaged: a checksum of its pixel data is wrong")
-        position = end + 4
 
 
 def _check_jpeg_end(data: bytes, image: Image.Image) -> None:

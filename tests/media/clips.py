@@ -7,6 +7,7 @@ lossy codecs, resizing and colour conversion.
 from __future__ import annotations
 
 import io
+import itertools
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 from media.navit import from_patches
 from media.types import Clip
@@ -128,8 +130,22 @@ def clip(
     return file.getvalue()
 
 
+def moving(
+    kind: str, n_frames: int, *, width: int = 96, height: int = 64, rate: int = 30, **options: object
+) -> bytes:
+    """A picture of Pillow's format `kind` that moves: frames show 0, 1, 2, ..."""
+    first, *more = (Image.fromarray(numbered(i, width, height)) for i in range(n_frames))
+    file = io.BytesIO()
+    ends = [round(1000 * i / rate) for i in range(n_frames + 1)]
+    durations = [end - start for start, end in itertools.pairwise(ends)]
+    first.save(file, kind, save_all=True, append_images=more, duration=durations, **options)
+    return file.getvalue()
+
+
 def numbered_clip(n_frames: int, *, width: int = 96, height: int = 64, **how: object) -> bytes:
     """A clip whose frames show 0, 1, 2, ..."""
+    if "moving" in how:
+        return moving(str(how["moving"]), n_frames, width=width, height=height)
     return clip((numbered(i, width, height) for i in range(n_frames)), **how)  # type: ignore[arg-type]
 
 

@@ -79,3 +79,30 @@ def oriented(orientation: int) -> bytes:
     exif = Image.Exif()
     exif[0x0112] = orientation
     return exif.tobytes()
+
+
+def with_crop(data: bytes, crop: tuple[int, int, int, int]) -> bytes:
+    """A 64x64 AVIF or HEIC file with a clean aperture of (left, top, right, bottom) for its one picture."""
+    left, top, right, bottom = crop
+    numbers = (right - left, 1, bottom - top, 1, left + right - 64, 2, top + bottom - 64, 2)
+    body = b"clap" + struct.pack(">IIIIiIiI", *numbers)
+    if b"clap" in data:
+        at = data.index(b"clap")
+        return data[:at] + body + data[at + 36 :]
+    out = bytearray(data)
+    associated, container = data.index(b"ipma") - 4, data.index(b"ipco") - 4
+    n_properties, at = 0, container + 8
+    while at < associated:
+        at, n_properties = at + int.from_bytes(data[at : at + 4], "big"), n_properties + 1
+    out[associated + 18] += 1  # how many properties the picture has
+    end = associated + int.from_bytes(data[associated : associated + 4], "big")
+    out[end:end] = bytes([0x80 | (n_properties + 1)])
+    out[associated:associated] = struct.pack(">I", 40) + body
+    for name, by in ((b"ipma", 1), (b"ipco", 40), (b"iprp", 41), (b"meta", 41)):
+        at = out.index(name) - 4
+        out[at : at + 4] = struct.pack(">I", int.from_bytes(out[at : at + 4], "big") + by)
+    moved = data.index(b"mdat") + 4
+    for at in range(len(out) - 4):  # where the item's data starts
+        if out[at : at + 4] == struct.pack(">I", moved) and at < out.index(b"iinf"):
+            out[at : at + 4] = struct.pack(">I", moved + 41)
+    return bytes(out)

@@ -311,7 +311,7 @@ def test_every_accepted_format_is_read(name: str) -> None:
         (b"\x1a\x45\xdf\xa3rest", "a Matroska or WebM video"),
         (b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk", "encoded twice"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
-        (b"\x00\x01\x02\x03" * 50, "200 bytes of no known picture format"),
+        (b"\x00\x01\x02\x03" * 50, "200 bytes of no known format"),
     ],
 )
 def test_what_is_no_picture_is_named(data: bytes, words: str) -> None:

@@ -17,7 +17,7 @@ from media.config import K3_MEDIA_CONFIG
 from media.limits import ClipLimits
 from media.types import MediaError
 from tests.media.child import prepare_in_child, run_child
-from tests.media.clips import clip, ffmpeg, needs_ffmpeg, numbered, numbered_clip, prepared_numbers
+from tests.media.clips import clip, ffmpeg, moving, needs_ffmpeg, numbered, numbered_clip, prepared_numbers
 
 
 def refusal(data: bytes, limits: ClipLimits | None = None) -> str:
@@ -54,8 +54,13 @@ NO_CLIPS = {
     "text": (b"hello, this is not a clip", "text"),
     "pdf": (b"%PDF-1.7 ...", "PDF"),
     "noise": (random.Random(1).randbytes(5000), "not a clip"),
-    "avi": (b"RIFF\x00\x10\x00\x00AVI LIST" + bytes(100), "AVI.*ffmpeg"),
-    "mpeg ts": (b"\x47\x40\x00\x10" + bytes(184), "transport stream.*ffmpeg"),
+    "avi of nothing": (b"RIFF\x00\x10\x00\x00AVI LIST" + bytes(100), "cannot be read"),
+    "mpeg ts of nothing": ((b"\x47\x40\x00\x10" + bytes(184)) * 3, "no video track|cannot be read"),
+    "one packet of mpeg ts": (b"\x47\x40\x00\x10" + bytes(184), "188 bytes of no known format"),
+    "windows media": (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "Windows Media file.*ffmpeg"),
+    "sound in m4a": (sound_only("ipod"), "MPEG-4 audio file"),
+    "camera raw": (b"\0\0\0\x18ftypcrx \0\0\0\1crx isom", "camera RAW file .CR3"),
+    "heif in the compact form": (b"\0\0\0\x10ftypmif3avif", "compact form .brand mif3"),
     "playlist": (b"#EXTM3U\n#EXTINF:9,\nhttp://example.org/a.ts\n", "playlist"),
     "sound in mp4": (sound_only(), "no video track.*audio track .aac"),
     "sound in mkv": (sound_only("matroska", "pcm_s16le"), "no video track.*audio track"),
@@ -280,7 +285,11 @@ FUZZED = {
     "vp8": lambda: numbered_clip(20, container="webm", codec="libvpx"),
     "vp8 alpha": lambda: half_transparent("libvpx"),
     "vp9 alpha": lambda: half_transparent("libvpx-vp9"),
+    "avi": lambda: numbered_clip(20, container="avi", codec="mpeg4"),
+    "mpeg ts": lambda: numbered_clip(20, container="mpegts"),
     "gif": lambda: numbered_clip(12, container="gif", codec="gif", pixel_format="rgb8"),
+    "webp": lambda: moving("WEBP", 12),
+    "apng": lambda: moving("PNG", 12),
 }
 FUZZ_CHILD = """
 import random, sys, time
