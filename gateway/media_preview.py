@@ -34,7 +34,7 @@ def _picture(picture: Picture, config: MediaConfig, detail: str) -> dict[str, An
         "duration": None,
         "n_frames": 1,
         "inputs": _inputs(picture, [None]),
-        "notes": [],
+        "notes": list(picture.notes),
         "preview": _png_data_url(token_grid(picture.item, max_side=MAX_SIDE)),
     }
 

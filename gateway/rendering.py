@@ -85,9 +85,8 @@ class Renderer:
         headers["k3-effort"] = (conversation.effort or "default") if conversation.thinking else "none"
         notes = [
             f"{part.param}: {note}"
-            for part, clip in zip(conversation.media, media, strict=True)
-            if isinstance(clip, Clip)
-            for note in clip.notes
+            for part, prepared in zip(conversation.media, media, strict=True)
+            for note in prepared.notes
         ]
         if notes:
             headers["k3-media"] = "; ".join(notes)

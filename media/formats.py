@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Literal
 
 from media.gif import gif_frames
+from media.png import chunks
 from media.types import MediaError
+from media.webp import is_moving_webp
 
 # Pillow's names of the formats that are decoded. Formats that start other programs (EPS), have no magic
 # number (TGA) or have decoders written in Python (QOI) are left out.
@@ -149,11 +151,10 @@ def _clip_kind(data: bytes) -> ClipKind | None:
     if data[:4] == b"\x1a\x45\xdf\xa3":
         return "matroska"
     if data[:4] == b"RIFF":
-        # The header of an extended WebP has a flag for animation (RFC 9649, 2.7).
-        moves = data[8:16] == b"WEBPVP8X" and data[20:21] and data[20] & 2
-        return "avi" if data[8:12] == b"AVI " else "webp" if moves else None
+        return "avi" if data[8:12] == b"AVI " else "webp" if is_moving_webp(data) else None
     if data[:8] == b"\x89PNG\r\n\x1a\n":
-        return "apng" if 0 < data.find(b"acTL", 0, _HEAD) < data.find(b"IDAT", 0) else None
+        before = takewhile(lambda chunk: chunk.kind != b"IDAT", chunks(data))
+        return "apng" if any(chunk.kind == b"acTL" for chunk in before) else None
     # Bare packets, or each with a time stamp of four bytes before it (M2TS).
     if any(_is_transport_stream(data, start, _TS_PACKET + start) for start in (0, 4)):
         return "mpegts"

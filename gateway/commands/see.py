@@ -74,6 +74,7 @@ def describe_picture(picture: Picture, config: MediaConfig, detail: str) -> list
         f"tokens         {size.grid_w // MERGE} x {size.grid_h // MERGE} = {picture.item.n_tokens}",
         f"prompt text    {shown_prompt(span)}",
         f"identity       {picture.item.identity}",
+        *(f"note           {note}" for note in picture.notes),
     ]
 
 

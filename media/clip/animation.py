@@ -19,7 +19,9 @@ from PIL import Image
 
 from media.formats import ClipKind
 from media.gif import GifFrame, gif_canvas, gif_frames
+from media.png import chunks, cleaned
 from media.types import MediaError
+from media.webp import webp_canvas, webp_durations, with_alpha_flag
 
 ANIMATIONS: dict[ClipKind, str] = {"gif": "GIF", "webp": "WEBP", "apng": "PNG"}
 
@@ -65,12 +67,15 @@ def animation_frames(data: bytes, kind: ClipKind, *, max_pixels: int) -> Iterato
 
 
 def _by_pillow(data: bytes, kind: ClipKind) -> Iterator[Image.Image]:
-    with Image.open(io.BytesIO(data), formats=[ANIMATIONS[kind]]) as image:
+    whole = cleaned(data) if kind == "apng" else with_alpha_flag(data)
+    with Image.open(io.BytesIO(whole), formats=[ANIMATIONS[kind]]) as image:
         # A PNG may begin with a picture for those who cannot show the animation.
         first = 1 if getattr(image, "default_image", False) else 0
         for number in range(first, getattr(image, "n_frames", 1)):
             image.seek(number)
-            yield image.convert("RGBA" if "A" in image.mode or "transparency" in image.info else "RGB")
+            frame = image.convert("RGBA")
+            is_opaque = frame.getchannel("A").getextrema() == (255, 255)
+            yield frame.convert("RGB") if is_opaque else frame
 
 
 def _composed_gif(data: bytes, max_pixels: int) -> Iterator[Image.Image]:
@@ -124,18 +129,7 @@ def _gif_header(data: bytes) -> tuple[tuple[int, int], Iterator[Fraction]]:
 
 
 def _webp_header(data: bytes) -> tuple[tuple[int, int], Iterator[Fraction]]:
-    """RFC 9649, 2.7: sizes are stored less one."""
-    width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-    return (width, height), _webp_times(data)
-
-
-def _webp_times(data: bytes) -> Iterator[Fraction]:
-    at = 12
-    while at + 8 <= len(data):
-        length = int.from_bytes(data[at + 4 : at + 8], "little")
-        if data[at : at + 4] == b"ANMF" and at + 8 + length <= len(data):
-            yield Fraction(int.from_bytes(data[at + 20 : at + 23], "little"), 1000)
-        at += 8 + length + length % 2
+    return webp_canvas(data), (Fraction(milliseconds, 1000) for milliseconds in webp_durations(data))
 
 
 def _apng_header(data: bytes) -> tuple[tuple[int, int], Iterator[Fraction]]:
@@ -145,18 +139,14 @@ def _apng_header(data: bytes) -> tuple[tuple[int, int], Iterator[Fraction]]:
 
 def _apng_times(data: bytes) -> Iterator[Fraction]:
     """Of frames whose pixel data has begun; a divisor of 0 stands for 100."""
-    at, pending = 8, None
-    while at + 12 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
-        if kind == b"fcTL" and length >= 26 and at + 34 <= len(data):
-            shown, parts = _APNG_DELAY.unpack_from(data, at + 28)
+    pending = None
+    for chunk in chunks(data):
+        if chunk.kind == b"fcTL" and len(chunk.body) >= 26:
+            shown, parts = _APNG_DELAY.unpack_from(chunk.body, 20)
             pending = Fraction(shown, parts or 100)
-        elif kind in (b"IDAT", b"fdAT") and pending is not None:
+        elif chunk.kind in (b"IDAT", b"fdAT") and pending is not None:
             yield pending
             pending = None
-        elif kind == b"IEND":
-            return
-        at += 12 + length
 
 
 def clock_of(durations: tuple[Fraction, ...]) -> Fraction:

@@ -81,7 +81,8 @@ def video_stream(container: InputContainer) -> VideoStream:
     if not streams:
         held = sorted({_described(s) for s in container.streams})
         raise MediaError(f"the file has no video track; it holds {', '.join(held) or 'no track at all'}")
-    stream = max(streams, key=lambda s: bool(s.disposition & Disposition.default))
+    # The still of an AVIF sequence is a track of one frame, and a default one too.
+    stream = max(streams, key=lambda s: (bool(s.disposition & Disposition.default), s.frames != 1))
     if "enc_key_id" in stream.metadata:
         raise MediaError(ENCRYPTED)
     if stream.codec_context is None:

@@ -24,9 +24,10 @@ from media.navit import target_size, to_patches
 from media.picture.heif import HeifFacts, heif_facts
 from media.picture.jpeg import scan_jpeg
 from media.picture.jxl import jxl_size
-from media.picture.png import cleaned, transparent_grey
+from media.png import cleaned, transparent_grey
 from media.render import render
 from media.types import MediaError, MediaItem, Picture
+from media.webp import with_alpha_flag
 
 try:
     import pillow_heif
@@ -139,7 +140,7 @@ def _decoded(
     if name == "JXL" and admit is not None:
         admit(announced[0] * announced[1] if announced else pixel_limit)
     with _decoder_errors(data):
-        image: Image.Image = Image.open(io.BytesIO(cleaned(data) if name == "PNG" else data), formats=[name])
+        image: Image.Image = Image.open(io.BytesIO(_readable(data, name)), formats=[name])
     _check_pixels(*image.size, pixel_limit)
     if name != "JXL" and admit is not None:
         admit(image.width * image.height)
@@ -173,6 +174,11 @@ def _checked_format(data: bytes) -> str:
             f"(pip install '.[{extra}]'); send JPEG or PNG instead"
         )
     return name
+
+
+def _readable(data: bytes, name: str) -> bytes:
+    """The file without what its decoder should not see."""
+    return {"PNG": cleaned, "WEBP": with_alpha_flag}.get(name, lambda whole: whole)(data)
 
 
 def _unseen(image: Image.Image, name: str, data: bytes) -> tuple[str, ...]:

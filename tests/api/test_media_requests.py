@@ -20,7 +20,7 @@ from media.picture import prepare_picture
 from media.types import MediaError
 from tests.api.conftest import END, END_THINK, Server, chat_body, events_of
 from tests.api.test_disconnect import leave, until
-from tests.media.clips import numbered_clip, repeated
+from tests.media.clips import moving, numbered_clip, repeated
 from tests.media.files import encode, noise
 from tests.scripted import Script
 
@@ -160,6 +160,14 @@ async def test_media_tokens_are_the_same_streamed_and_whole_and_sound_is_told(
     assert last["usage"]["prompt_tokens_details"] == details
     for reply in (whole, streamed):
         assert "audio track was ignored" in reply.headers["k3-media"]
+
+
+async def test_a_moving_picture_as_a_picture_is_told(server: Server, ids: Ids) -> None:
+    async with server(Script(ids(f"a{END_THINK}b{END}"))) as live:
+        reply = await live.chat(messages=user(image(moving("GIF", 3))))
+        still = await live.chat(messages=user(image(moving("GIF", 1))))
+    assert "the picture moves, but only its first frame is seen" in reply.headers["k3-media"]
+    assert "k3-media" not in still.headers
 
 
 @pytest.mark.timeout(30)

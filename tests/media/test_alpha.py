@@ -115,7 +115,7 @@ def test_the_frames_are_those_of_the_decoder_that_reads_both_streams(codec: str,
     assert [frame.format.name for frame in expected] == ["yuva420p"] * 12
     with opened(data, "matroska", max_pixels=size[0] * size[1]) as container:
         pts = [frame.pts for frame in expected]
-        wanted = list(wanted_frames(container, video_stream(container), pts))
+        wanted = list(wanted_frames(container, video_stream(container), pts, pts))
     assert len(wanted) == 12 and not any(one.is_damaged for one in wanted)
     for one, frame in zip(wanted, expected, strict=True):
         picture = np.asarray(to_picture(one.shown, None))

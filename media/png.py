@@ -21,11 +21,13 @@ _MAX_TEXT = 256 * 1024  # bytes, unpacked
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class Chunk:
+    """A chunk; `body` between its header and its checksum, `start` and `end` of the whole in the file."""
+
     kind: bytes
-    start: int  # of the chunk, its length included
+    start: int
     body: memoryview
-    end: int  # after its checksum
+    end: int
 
 
 def cleaned(data: bytes) -> bytes:
@@ -36,7 +38,7 @@ def cleaned(data: bytes) -> bytes:
     parts: list[memoryview] = []
     view = memoryview(data)
     kept = 0  # up to here the file was kept or dropped
-    for chunk in _chunks(data):
+    for chunk in chunks(data):
         if chunk.kind == b"IDAT":
             _check(chunk, view)
         if _is_seen(chunk):
@@ -54,14 +56,14 @@ def transparent_grey(data: bytes) -> int | None:
     depth, colour_type = data[24:26]
     if colour_type != 0 or depth not in (2, 4):
         return None
-    for chunk in _chunks(data):
+    for chunk in chunks(data):
         if chunk.kind == b"tRNS" and len(chunk.body) >= 2:
             largest = (1 << depth) - 1
             return (int.from_bytes(chunk.body[:2], "big") & largest) * (255 // largest)
     return None
 
 
-def _chunks(data: bytes) -> Iterator[_Chunk]:
+def chunks(data: bytes) -> Iterator[Chunk]:
     """The whole chunks of a file up to its end chunk; of a truncated file those that are there."""
     view = memoryview(data)
     start = len(SIGNATURE)
@@ -70,26 +72,26 @@ def _chunks(data: bytes) -> Iterator[_Chunk]:
         end = start + 12 + length
         if end > len(data):
             return
-        yield _Chunk(kind, start, view[start + 8 : end - 4], end)
+        yield Chunk(kind, start, view[start + 8 : end - 4], end)
         if kind == b"IEND":
             return
         start = end
 
 
-def _check(chunk: _Chunk, view: memoryview) -> None:
+def _check(chunk: Chunk, view: memoryview) -> None:
     wanted = int.from_bytes(view[chunk.end - 4 : chunk.end], "big")
     if zlib.crc32(view[chunk.start + 4 : chunk.end - 4]) != wanted:
         raise MediaError("received a PNG picture that is damaged: a checksum of its pixel data is wrong")
 
 
-def _is_seen(chunk: _Chunk) -> bool:
+def _is_seen(chunk: Chunk) -> bool:
     is_ancillary = bool(chunk.kind[0] & 0x20)
     if not is_ancillary or chunk.kind in _SEEN:
         return True
     return chunk.kind in _TEXT and _is_short_orientation(chunk)
 
 
-def _is_short_orientation(chunk: _Chunk) -> bool:
+def _is_short_orientation(chunk: Chunk) -> bool:
     key, _, rest = bytes(chunk.body[: _MAX_TEXT + 1]).partition(b"\0")
     if key not in _ORIENTATION_KEYS or len(chunk.body) > _MAX_TEXT:
         return False
