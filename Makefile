@@ -11,7 +11,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SERVE_ARGS ?=
 
-.PHONY: help setup serve test test-slow test-all lint format bench bench-decode bench-render bench-media bench-prefix clean
+.PHONY: help setup serve test test-slow test-all lint format bench bench-decode bench-render bench-media bench-prefix bench-serve clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -39,9 +39,9 @@ format: $(VENV)/.dev ## format the code
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-bench: bench-decode bench-render bench-media bench-prefix ## all benchmarks
+bench: bench-decode bench-render bench-media bench-prefix bench-serve ## all benchmarks
 
-bench-decode bench-render bench-media bench-prefix: bench-%: setup $(VENV)/.dev
+bench-decode bench-render bench-media bench-prefix bench-serve: bench-%: setup $(VENV)/.dev
 	@$(BIN)/python -m bench.$*
 
 clean: ## remove the environment (the checkpoint cache stays)

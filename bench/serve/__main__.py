@@ -45,11 +45,13 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     names = lambda text: text.split(",")  # noqa: E731
     parser.add_argument("--servers", type=names, default=list(NAMES))
     parser.add_argument("--formats", type=names, default=list(FORMATS))
-    parser.add_argument("--streams", type=lambda t: [int(n) for n in t.split(",")], default=[1, 8, 32, 64, 256])
+    parser.add_argument(
+        "--streams", type=lambda t: [int(n) for n in t.split(",")], default=[1, 8, 32, 64, 256]
+    )
     parser.add_argument("--parts", type=names, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--port", type=int, default=18400)
-    parser.add_argument("--json", type=Path, default=Path("bench-serve.json"))
+    parser.add_argument("--json", type=Path, default=Path("build/bench-serve.json"))
     return parser.parse_args(argv)
 
 
@@ -95,7 +97,9 @@ async def first_tokens(bench: Bench, servers: Sequence[Server]) -> Table:
 async def growths(bench: Bench, servers: Sequence[Server]) -> list[Table]:
     form = FORMATS["chat"]
     servers = [server for server in servers if server.name != "vllm-py"]
-    by_tokens = Table("Growth with the history, all but the question cached", ("share_ms", "ms_per_request", "prompt"))
+    by_tokens = Table(
+        "Growth with the history, all but the question cached", ("share_ms", "ms_per_request", "prompt")
+    )
     for n in GROWTH_TOKENS:
         row = f"{n:,} tokens"
         await bench.first_token(by_tokens, row, form, servers, histories(n, 5, row))
@@ -117,8 +121,13 @@ async def growths(bench: Bench, servers: Sequence[Server]) -> list[Table]:
 
 
 def machine() -> str:
-    names = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
-    return f"{os.cpu_count()} cores, {names[0] if names else platform.machine()}, Python {platform.python_version()}"
+    names = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    name = names[0] if names else platform.machine()
+    return f"{os.cpu_count()} cores, {name}, Python {platform.python_version()}"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -137,6 +146,7 @@ def main(argv: Sequence[str]) -> int:
     for remark in bench.remarks:
         print(remark)
     figures: dict[str, Any] = {"machine": machine(), "command": " ".join(argv), "remarks": bench.remarks}
+    options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({**figures, "tables": [asdict(table) for table in tables]}, indent=1))
     return 0
 

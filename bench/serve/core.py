@@ -1,4 +1,4 @@
-"""What the scripted core and the measuring process agree on: how long a step takes, what it answers, its log."""
+"""What the scripted core and the measuring process agree on: how long a step takes, its answers, its log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ def step_seconds(n_requests: int) -> float:
 
 def write_script(path: Path, vocab: Vocab) -> None:
     """A reply that thinks for some sentences and then goes on about rivers for as long as it may."""
-    opened = [vocab.close, *vocab.encode("think"), vocab.sep, vocab.open, *vocab.encode("response"), vocab.sep]
+    opened = [
+        vocab.close,
+        *vocab.encode("think"),
+        vocab.sep,
+        vocab.open,
+        *vocab.encode("response"),
+        vocab.sep,
+    ]
     tokens = [*vocab.encode(REASONING * 2), *opened]
     path.write_text(json.dumps({"tokens": tokens + vocab.encode(CONTENT), "loop_from": len(tokens)}))
 

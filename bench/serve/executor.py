@@ -200,4 +200,3 @@ class ScriptedExecutor(Executor):
     @classmethod
     def supports_async_scheduling(cls) -> bool:
         return False
-

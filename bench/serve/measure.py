@@ -56,7 +56,9 @@ class Bench:
             for server in self.servers:
                 try:
                     for n in (1, 8, 32):
-                        await ask(server.port, form, [body(form, question(f"warm {i}"), 24) for i in range(n)])
+                        await ask(
+                            server.port, form, [body(form, question(f"warm {i}"), 24) for i in range(n)]
+                        )
                 except Refused as refused:
                     self.remarks.append(f"{server.name} does not answer {form.path}: {refused}")
                 else:
@@ -153,7 +155,10 @@ def histories(n_tokens: int, n: int, name: str, pictures: Sequence[str] = ()) ->
         text = " ".join(draw.choices(words, k=max(1, int(per_turn * WORDS_PER_TOKEN))))
         said: Any = f"{turn}: {text}"
         if turn < len(pictures):
-            said = [{"type": "text", "text": said}, {"type": "image_url", "image_url": {"url": pictures[turn]}}]
+            said = [
+                {"type": "text", "text": said},
+                {"type": "image_url", "image_url": {"url": pictures[turn]}},
+            ]
         messages.append({"role": "user", "content": said})
         messages.append({"role": "assistant", "content": " ".join(draw.choices(words, k=len(text.split())))})
     for number in range(n):
@@ -173,7 +178,10 @@ def picture(seed: int) -> str:
     pen = ImageDraw.Draw(image)
     for _ in range(60):
         x, y = draw.randrange(900), draw.randrange(700)
-        pen.rectangle((x, y, x + draw.randrange(20, 200), y + draw.randrange(10, 90)), fill=f"#{draw.randrange(2**24):06x}")
+        pen.rectangle(
+            (x, y, x + draw.randrange(20, 200), y + draw.randrange(10, 90)),
+            fill=f"#{draw.randrange(2**24):06x}",
+        )
     data = io.BytesIO()
     image.save(data, "PNG")
     return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()

@@ -17,7 +17,9 @@ def print_table(table: Table, servers: Sequence[str]) -> None:
     print(f"\n{table.title}")
     compared = "ours" in servers and REFERENCE in servers
     for column in table.columns:
-        print(f"  {column:38}" + "".join(f"{name:>12}" for name in servers) + ("     ratio" if compared else ""))
+        print(
+            f"  {column:38}" + "".join(f"{name:>12}" for name in servers) + ("     ratio" if compared else "")
+        )
         for row in table.rows:
             values = [table.median(row, name, column) for name in servers]
             line = "".join(f"{_figure(value):>12}" for value in values)

