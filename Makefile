@@ -11,7 +11,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SERVE_ARGS ?=
 
-.PHONY: help setup serve test test-slow test-all lint format bench bench-decode bench-render bench-media bench-prefix bench-serve clean
+.PHONY: help setup serve test test-slow test-agents test-all lint format bench bench-decode bench-render bench-media bench-prefix bench-serve clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -27,6 +27,9 @@ test: setup $(VENV)/.dev ## run the tests (under 10 minutes on 2 cores)
 
 test-slow: setup $(VENV)/.dev ## what takes long: the patches on other vLLM releases, fuzzing, npm clients
 	@$(BIN)/python -m pytest -rs -m slow
+
+test-agents: setup $(VENV)/.dev tests/agents/node/node_modules/.installed ## npm agents (Codex, Claude Code, ...) through whole sessions
+	@$(BIN)/python -m pytest -rs tests/agents
 
 test-all: test test-slow ## all tests
 
@@ -73,4 +76,10 @@ $(VENV)/.installed: requirements/cpu.txt pyproject.toml | $(BIN)/python
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.installed
 	@echo "==> installing test and lint tools"
 	@$(PIP) install -q --no-deps -r requirements/dev.txt
+	@touch $@
+
+# Programs come inside the packages, so no install script of theirs is run.
+tests/agents/node/node_modules/.installed: tests/agents/node/package-lock.json
+	@echo "==> installing the agents (1.7 GB)"
+	@npm ci --prefix tests/agents/node --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

@@ -1,0 +1,34 @@
+"""Real agents work through a session: they read a file, edit it and run it. The engine is scripted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.agents import programs
+from tests.agents.conftest import RunAgent
+from tests.agents.session import ANSWER, program
+from tests.prefix.cached_engine import UNIT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.mark.parametrize(
+    ("agent", "n_edits"),
+    [
+        (programs.kimi_code, 6),
+        (programs.opencode, 1),
+        (programs.qwen_code, 1),
+        (programs.pi, 1),
+    ],
+)
+async def test_an_agent_finishes_its_session(run_agent: RunAgent, agent: programs.Agent, n_edits: int) -> None:
+    """20 or 5 turns: results and thinking come back in each prompt, the prompt before is a prefix hit, and
+    the right file is on disk."""
+    ran = await run_agent(agent, n_edits)
+    assert not ran.session.problems, f"{ran.session.problems}\n{ran}"
+    assert ran.file == program(n_edits, "done"), str(ran)
+    assert ANSWER in ran.output and ran.status == 0, str(ran)
+    assert len(ran.session.turns) == 3 + 3 * n_edits, str(ran)
+    lengths = [length for length, _ in ran.session.turns]
+    for before, (_, cached) in zip(lengths, ran.session.turns[1:], strict=False):
+        assert cached >= (before - UNIT) // UNIT * UNIT, str(ran)
