@@ -36,7 +36,7 @@ RunAgent = Callable[..., Awaitable[Ran]]
 
 
 @pytest.fixture
-def run_agent(checkpoint: Path, vocab: Vocab, tmp_path: Path) -> RunAgent:  # noqa: F811
+def run_agent(checkpoint: Path, vocab: Vocab, tmp_path: Path) -> RunAgent:
     """`await run_agent(programs.codex, n_edits=6)`; skips where the agents are not installed."""
     if not (MODULES / ".installed").exists():
         pytest.skip("the agents are not installed; `make test-agents` does it (1.6 GB)")

@@ -50,7 +50,9 @@ def program(n_edits: int, word: str = "todo") -> str:
     """The text of `shop.py`."""
     names = [f"step_{number}" for number in range(1, n_edits + 1)]
     lines = [f'{name} = "{word}"' for name in names]
-    return "\n".join([*lines, f"row = [{', '.join(names)}]", f'print(row.count("done"), "of {n_edits} done")', ""])
+    return "\n".join(
+        [*lines, f"row = [{', '.join(names)}]", f'print(row.count("done"), "of {n_edits} done")', ""]
+    )
 
 
 @dataclass
@@ -123,7 +125,9 @@ def _one(keys: Sequence[str], properties: dict[str, Any]) -> str:
 def _filler(schema: dict[str, Any]) -> Any:
     if "enum" in schema:
         return schema["enum"][0]
-    return {"boolean": False, "number": 1, "integer": 1, "array": [], "object": {}}.get(schema.get("type", ""), "x")
+    return {"boolean": False, "number": 1, "integer": 1, "array": [], "object": {}}.get(
+        schema.get("type", ""), "x"
+    )
 
 
 @dataclass
@@ -150,7 +154,9 @@ class Session:
         number = len(done)
         for index, message in enumerate(done):
             if message.thinking != _thought(index):
-                self.problems.append(f"turn {number}: thinking of turn {index} came back as {message.thinking!r}")
+                self.problems.append(
+                    f"turn {number}: thinking of turn {index} came back as {message.thinking!r}"
+                )
         if len(results) != number:
             self.problems.append(f"turn {number}: {len(results)} results")
         elif number and self.row[number - 1].expected not in results[-1].text:

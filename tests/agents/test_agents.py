@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
         (programs.pi, 1),
     ],
 )
-async def test_an_agent_finishes_its_session(run_agent: RunAgent, agent: programs.Agent, n_edits: int) -> None:
+async def test_an_agent_finishes_its_session(
+    run_agent: RunAgent, agent: programs.Agent, n_edits: int
+) -> None:
     """20 or 5 turns: results and thinking come back in each prompt, the prompt before is a prefix hit, and
     the right file is on disk."""
     ran = await run_agent(agent, n_edits)
