@@ -1,4 +1,4 @@
-"""Reads a K3 prompt back: messages, thinking, calls and declared tools, from the ids that an engine is given."""
+"""Reads a K3 prompt back from the ids that an engine is given: messages, thinking, calls, declared tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _DECLARATION = re.compile(r"```json\n(.*)\n```", re.DOTALL)
 
 @dataclass
 class Seen:
-    """One message of a prompt. `text` is the body, of an assistant its response; `calls` the names of tools."""
+    """One message of a prompt.
+
+    `text` is the body, of an assistant its response; `calls` are names of tools.
+    """
 
     role: str
     attributes: dict[str, str]
