@@ -5,7 +5,7 @@
 
 Needs vLLM for CUDA and, for `engine`, a ModelOpt mixed-precision K3 (random weights do). Put
 `patches/sitecustomize` and the checkout on PYTHONPATH if the package is not installed. Prints one JSON object
-a line. Figures and the commands they came from are in docs/patches.md.
+a line. Figures and the commands they came from are in docs/findings/hopper.md.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class EnginePrompt:
 class Sampling:
     """How to generate. Stop strings are not here: they are matched on decoded content.
 
-    See docs/decoding.md#stop-strings.
+    See docs/concepts/decoding.md#stop-strings.
     """
 
     max_tokens: int

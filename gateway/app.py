@@ -16,7 +16,7 @@ from gateway.api.origin import guard_origins
 from gateway.errors import install_handlers, unforeseen
 from gateway.service import Service
 
-# What a browser's script may read of replies (docs/api.md).
+# What a browser's script may read of replies (docs/reference/api.md).
 REPLY_HEADERS = (
     "retry-after",
     "k3-effort",

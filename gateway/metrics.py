@@ -30,7 +30,7 @@ class Totals:
 
     tokens:   by kind: prompt, cached (part of prompt), completion, reasoning (part of completion)
     outcomes: requests by how they ended: finished, aborted (the client left), failed
-    repairs:  deviations from the chat format by kind (docs/decoding.md)
+    repairs:  deviations from the chat format by kind (docs/concepts/decoding.md)
     """
 
     tokens: Counter[str] = field(default_factory=Counter)

@@ -45,7 +45,7 @@ class SettingsError(ValueError):
 
 
 class Settings(BaseSettings):
-    """One attribute a setting; `docs/settings.md` is made from the descriptions."""
+    """One attribute a setting; `docs/reference/settings.md` is made from the descriptions."""
 
     # Text is decoded by the validators below, whose errors name the setting.
     model_config = SettingsConfigDict(
@@ -154,7 +154,7 @@ class Settings(BaseSettings):
         65536, ge=16, description="Prompt sections whose digests are kept to explain and to route."
     )
     prefix_files: list[Path] = Field(
-        [], description="JSON files with prefixes to pin at the start (docs/prefixes.md)."
+        [], description="JSON files with prefixes to pin at the start (docs/concepts/prefixes.md)."
     )
     prefix_folder: Path | None = Field(
         None, description="Folder that keeps pins made over HTTP over restarts; none if unset."
@@ -298,7 +298,7 @@ def unknown_variables() -> list[str]:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
-    return (f"; did you mean {found[0]}?" if found else "") + " (docs/settings.md lists them)"
+    return (f"; did you mean {found[0]}?" if found else "") + " (docs/reference/settings.md lists them)"
 
 
 def _from_json(text: str, wanted: str = 'list, such as ["a", "b"]') -> Any:

@@ -1,4 +1,4 @@
-"""KIMI_K3_FP8_PB: block-scaled FP8 attention on vLLM 0.27 and 0.28 (docs/patches.md#kimi_k3_fp8_pb).
+"""KIMI_K3_FP8_PB: block-scaled FP8 attention on vLLM 0.27 and 0.28 (docs/concepts/patches.md#kimi_k3_fp8_pb).
 
 Six defects between a checkpoint's FP8_PB_WO layers and right numbers; 0.29 has all six fixed. Each part
 has its own probe, so a release that fixed some keeps its own code for those.

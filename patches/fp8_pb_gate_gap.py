@@ -1,5 +1,5 @@
 """KIMI_K3_FP8_PB_GATE_GAP: the output gate's rows get their own block scales
-(docs/patches.md#kimi_k3_fp8_pb_gate_gap).
+(docs/concepts/patches.md#kimi_k3_fp8_pb_gate_gap).
 
 vLLM packs `[q_a | kv_a | gate]` into one block-scaled FP8 weight. kv_a's 576 rows are 4.5 blocks, its
 scales take 5 rows, and the gate's scales start at the row after; but the gate's weight rows follow kv_a

@@ -1,6 +1,6 @@
 """KIMI_K3_FIX_MM_PROMPT_UPDATES: the image placeholder must be expanded by vLLM.
 
-See docs/patches.md#kimi_k3_fix_mm_prompt_updates.
+See docs/concepts/patches.md#kimi_k3_fix_mm_prompt_updates.
 """
 
 from __future__ import annotations

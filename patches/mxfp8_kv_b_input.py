@@ -1,6 +1,6 @@
 """KIMI_K3_MXFP8_KV_B_INPUT_CAST: an MXFP8 kv_b_proj must get a 16-bit latent.
 
-See docs/patches.md#kimi_k3_mxfp8_kv_b_input_cast.
+See docs/concepts/patches.md#kimi_k3_mxfp8_kv_b_input_cast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """KIMI_K3_NVFP4_PER_TOKEN: NVFP4 experts scale activations per token.
 
-See docs/patches.md#kimi_k3_nvfp4_per_token.
+See docs/concepts/patches.md#kimi_k3_nvfp4_per_token.
 """
 
 from __future__ import annotations

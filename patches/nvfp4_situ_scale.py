@@ -1,6 +1,6 @@
 """KIMI_K3_NVFP4_SITU_G1_SCALE: SiTU experts must not apply gemm 1's scale twice.
 
-See docs/patches.md#kimi_k3_nvfp4_situ_g1_scale.
+See docs/concepts/patches.md#kimi_k3_nvfp4_situ_g1_scale.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""KIMI_K3_VISION_DTYPE: a quantised K3 must survive a video chunk (docs/patches.md#kimi_k3_vision_dtype)."""
+"""KIMI_K3_VISION_DTYPE: a quantised K3 must survive a video chunk.
+
+See docs/concepts/patches.md#kimi_k3_vision_dtype.
+"""
 
 from __future__ import annotations
 

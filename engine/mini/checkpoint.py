@@ -1,4 +1,7 @@
-"""Writes a mini K3 checkpoint: real file names, tensor names, shapes and dtypes (docs/model.md#tensors)."""
+"""Writes a mini K3 checkpoint: real file names, tensor names, shapes and dtypes.
+
+See docs/concepts/model.md#tensors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sizes of the mini K3 and its checkpoint's JSON files, under the real keys (docs/model.md#config)."""
+"""Sizes of the mini K3 and its checkpoint's JSON files, under the real keys.
+
+See docs/concepts/model.md#config.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ class MiniConfig:
     """Every size that may differ from the real K3; what is not here is as in the real one.
 
     `kv_lora_rank` and `qk_rope_head_dim` are at real size because vLLM's CPU kernel for MLA decoding exists
-    for 512 + 64 only (docs/engine.md#on-a-cpu). Layer numbers count from 1, as in config.json.
+    for 512 + 64 only (docs/concepts/engine.md#on-a-cpu). Layer numbers count from 1, as in config.json.
     """
 
     n_ranks: int = 3840

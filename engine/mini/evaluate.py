@@ -68,7 +68,10 @@ class Service:
         return Answer(reasoning, choice.message.content or "", calls, problem)
 
     def repairs(self) -> Counter[str]:
-        """The repairs of deviating completions that the service has counted, by kind (docs/decoding.md)."""
+        """The repairs of deviating completions that the service has counted, by kind.
+
+        See docs/concepts/decoding.md.
+        """
         with urllib.request.urlopen(self.url.removesuffix("/v1") + "/metrics", timeout=10) as reply:
             found = re.findall(r'k3_decoder_repairs_total{kind="(\w+)"} (\S+)', reply.read().decode())
         return Counter({kind: int(float(count)) for kind, count in found})

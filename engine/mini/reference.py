@@ -1,7 +1,8 @@
 """K3 in plain PyTorch, as a definition to test against: the whole sequence at once, no cache, no tricks.
 
 Kimi Delta Attention is a loop over tokens, multi-head latent attention a dense softmax, the experts a loop.
-The arithmetic is that of docs/model.md. Shapes in comments: n tokens, h heads, d head width, H hidden size.
+The arithmetic is that of docs/concepts/model.md. Shapes in comments: n tokens, h heads, d head width, H
+hidden size.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class MiniK3:
 
     def _text_model(self, x: Tensor) -> Tensor:
         """Layers with attention residuals: each sub-layer reads a learned mix of earlier blocks
-        (docs/model.md#attention-residuals).
+        (docs/concepts/model.md#attention-residuals).
 
         `stream` is what the current block has summed up so far. A layer that opens a block files the stream
         of the last one and starts anew from its own attention output.
@@ -120,7 +121,7 @@ class MiniK3:
     def _mla(self, layer: str, x: Tensor) -> Tensor:
         """Multi-head latent attention without positions, its output gated by the input.
 
-        See docs/model.md#mla.
+        See docs/concepts/model.md#mla.
         """
         c = self.text
         heads, nope, rope = c["num_attention_heads"], c["qk_nope_head_dim"], c["qk_rope_head_dim"]
@@ -149,7 +150,7 @@ class MiniK3:
         return self._linear(name + "down_proj", inner)
 
     def _situ(self, gate: Tensor, up: Tensor) -> Tensor:
-        """The SiTU activation: a gate and a value, both bounded by tanh (docs/model.md#situ)."""
+        """The SiTU activation: a gate and a value, both bounded by tanh (docs/concepts/model.md#situ)."""
         beta, linear_beta = self.text["activation_situ_beta"], self.text["activation_situ_linear_beta"]
         gate = beta * torch.tanh(gate / beta) * torch.sigmoid(gate)
         return gate * linear_beta * torch.tanh(up / linear_beta)
@@ -157,7 +158,7 @@ class MiniK3:
     def _moe(self, name: str, x: Tensor) -> Tensor:
         """Experts work in a narrower latent space; their sum is normed before it is projected back.
 
-        See docs/model.md#latent-experts.
+        See docs/concepts/model.md#latent-experts.
         """
         affinity = torch.sigmoid(self._linear(name + "gate", x).float())  # (n, experts)
         preferred = affinity + self.tensors[name + "gate.e_score_correction_bias"].float()

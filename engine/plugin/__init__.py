@@ -1,8 +1,8 @@
 """The `vllm.general_plugins` entry point. vLLM calls `register` in every process: front end, engine, workers.
 
 Importing this module must not fail and not be slow: vLLM logs and swallows an error while importing a plugin,
-while one raised by the called function stops the process (docs/engine.md#plugin). So everything happens
-inside.
+while one raised by the called function stops the process (docs/concepts/engine.md#plugin). So everything
+happens inside.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _COMMON: Mapping[str, Any] = {
     "gpu_memory_utilization": 0.90,
     # Without it every hit is floored to the block of 1536 tokens.
     "prefix_match_unit": 128,
-    # "data" slices a video chunk's output wrongly (docs/engine.md#prompts-and-pictures).
+    # "data" slices a video chunk's output wrongly (docs/concepts/engine.md#prompts-and-pictures).
     "mm_encoder_tp_mode": "weights",
 }
 

@@ -30,7 +30,7 @@ CPU_MINI = Profile(
         "max_num_batched_tokens": 256,
         "kv_cache_memory_bytes": 320 * _MIB,
         # None keeps every state that a step saved; 0 would keep the prompt's last one only
-        # (docs/engine.md#on-a-cpu).
+        # (docs/concepts/engine.md#on-a-cpu).
         "prefix_cache_retention_interval": None,
         # The same attention kernel on every machine; AMX machines would pick another.
         "attention_backend": "CPU_MLA",

@@ -1,7 +1,7 @@
 """Where the memory goes: weights, cache blocks, and how many sequences of which length they hold.
 
 All sizes are bytes of one GPU (of one process on a CPU) unless said otherwise. The rules of the cache are
-vLLM's for a model with two kinds of layers (docs/model.md#cache): MLA keeps a latent vector a token,
+vLLM's for a model with two kinds of layers (docs/concepts/model.md#cache): MLA keeps a latent vector a token,
 KDA a state of fixed size, and both are stored in blocks of the same size, drawn from one pool.
 """
 
@@ -21,7 +21,7 @@ _SHARED_EXPERTS = 2
 class CacheShape:
     """What of a K3 decides the size of its cache. Defaults are the real model's.
 
-    See docs/model.md#text-config.
+    See docs/concepts/model.md#text-config.
     """
 
     n_mla_layers: int = 24
@@ -149,7 +149,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Bytes of nvidia/Kimi-K3-NVFP4 by where they lie (docs/model.md#nvfp4)."""
+    """Bytes of nvidia/Kimi-K3-NVFP4 by where they lie (docs/concepts/model.md#nvfp4)."""
 
     sharded: int
     replicated: int

@@ -1,7 +1,7 @@
 """Who may call without a key: pages of this service, pages of allowed origins, and programs.
 
 A browser lets any page on the web send requests to `http://localhost:8000`, and a `text/plain` body needs no
-permission. So a request that no key authenticates is looked at first (docs/api.md, "Browsers"):
+permission. So a request that no key authenticates is looked at first (docs/reference/api.md, "Browsers"):
 
 * its `Host` must be a name of this machine, unless the operator lets everybody in (`allow_anonymous`): a page
   whose name was pointed at 127.0.0.1 would else be the service's own;

@@ -30,7 +30,7 @@ from gateway.xtml import (
 
 Json = dict[str, Any]
 
-UNPARSED = "k3_unparsed"  # extension field of a message and of a delta (docs/decoding.md)
+UNPARSED = "k3_unparsed"  # extension field of a message and of a delta (docs/concepts/decoding.md)
 _FINISH_REASONS = ("stop", "length")  # of the engine; `tool_calls` is what the decoder makes of "stop"
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "text": str,

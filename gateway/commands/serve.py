@@ -53,7 +53,8 @@ def serve(
     root_path: Annotated[str | None, typer.Option(help="Path prefix behind a proxy.")] = None,
     engine_arg: EngineArgOption = None,
     config: Annotated[
-        Path | None, typer.Option(envvar="K3_CONFIG", help="TOML file with settings (docs/settings.md).")
+        Path | None,
+        typer.Option(envvar="K3_CONFIG", help="TOML file with settings (docs/reference/settings.md)."),
     ] = None,
 ) -> None:
     """Serve K3 over an OpenAI-compatible API."""

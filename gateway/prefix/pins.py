@@ -224,8 +224,8 @@ def pinned_prompt(
     """The prompt whose prefill leaves the state at the last boundary within its first `n_prefix` tokens.
 
     The engine keeps the state at floor((n - 1) / unit) * unit of a prompt of n tokens
-    (docs/prefixes.md#how-k3-hits). So all of the prefix is sent, and one token more where it ends exactly on
-    a boundary (docs/decisions.md#c01). Speculative decoding backs off one unit.
+    (docs/concepts/prefixes.md#how-k3-hits). So all of the prefix is sent, and one token more where it ends
+    exactly on a boundary (docs/decisions.md#c01). Speculative decoding backs off one unit.
     """
     unit = info.prefix_unit
     boundary = n_prefix // unit * unit

@@ -39,7 +39,7 @@ class StreamOptions(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """A chat request; `docs/api.md` says field by field what is done with it."""
+    """A chat request; `docs/reference/api.md` says field by field what is done with it."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 

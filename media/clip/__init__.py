@@ -1,4 +1,4 @@
-"""A clip in, what the vision tower reads out (docs/video.md). Loads PyAV, which is large."""
+"""A clip in, what the vision tower reads out (docs/concepts/video.md). Loads PyAV, which is large."""
 
 from media.clip.prepare import (
     TEXT_TOKENS_PER_CHUNK,

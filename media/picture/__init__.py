@@ -1,4 +1,4 @@
-"""A picture file in, what the vision tower reads out (docs/pictures.md)."""
+"""A picture file in, what the vision tower reads out (docs/concepts/pictures.md)."""
 
 from media.picture.prepare import (
     LOW_DETAIL_PATCHES,

@@ -1,4 +1,7 @@
-"""Foreign pages cannot use a service that asks for no key (docs/api.md, "Browsers"); a scripted engine."""
+"""Foreign pages cannot use a service that asks for no key; a scripted engine.
+
+See docs/reference/api.md, "Browsers".
+"""
 
 from __future__ import annotations
 

@@ -227,10 +227,10 @@ async def test_a_defect_of_the_server_is_an_error_body_too(
 
 
 def test_no_field_of_the_sdks_request_is_forgotten() -> None:
-    """Each is in our model, hence implemented, refused or accepted without effect, and in docs/api.md."""
+    """Each is in our model, hence implemented, refused or without effect, and in docs/reference/api.md."""
     fields = set(CompletionCreateParamsStreaming.__annotations__)
     assert fields <= set(ChatRequest.model_fields)
-    documented = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs/reference/api.md").read_text()
     assert not {name for name in ChatRequest.model_fields if f"`{name}`" not in documented}
 
 

@@ -1,4 +1,4 @@
-"""docs/deploy.md and docs/sglang.md say what the code computes and offers."""
+"""docs/guides/deploy.md and docs/guides/sglang.md say what the code computes and offers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.profiles import PROFILES
 from engine.profiles.blackwell import cache_of
 from gateway.xtml import Decoder, Vocab, encode, fold, from_request
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs/guides"
 CONTEXTS = {"32k": 2**15, "64k": 2**16, "128k": 2**17, "192k": 3 * 2**16, "512k": 2**19, "1M": 2**20}
 
 
@@ -32,7 +32,7 @@ def test_every_profile_is_in_the_document() -> None:
 
 
 def test_the_library_example_works(model_folder: Path) -> None:
-    """The example of docs/sglang.md, with output ids made by hand."""
+    """The example of docs/guides/sglang.md, with output ids made by hand."""
     code = re.search(r"```python\n(.*?)```", (DOCS / "sglang.md").read_text(), re.S)
     assert code
     vocab = Vocab.load(model_folder)

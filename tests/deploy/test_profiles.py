@@ -102,7 +102,7 @@ def test_the_published_flags_of_eight_b300() -> None:
     ],
 )
 def test_tokens_of_a_block(layout: CacheLayout, tokens: int) -> None:
-    """The sizes of docs/model.md#cache."""
+    """The sizes of docs/concepts/model.md#cache."""
     assert Cache(CacheShape(), layout, 0).tokens_per_page == tokens
 
 

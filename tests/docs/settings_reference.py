@@ -1,4 +1,4 @@
-"""The table in docs/settings.md, made from the descriptions of `gateway.settings.Settings`.
+"""The table in docs/reference/settings.md, made from the descriptions of `gateway.settings.Settings`.
 
     python -m tests.docs.settings_reference
 
@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from gateway.settings import Settings
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs/settings.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/reference/settings.md"
 _HEAD = "| setting | default | what it does |\n|---|---|---|\n"
 
 

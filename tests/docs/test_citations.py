@@ -18,7 +18,7 @@ DOCUMENTS = sorted(
     if "node_modules" not in path.parts
 )
 _TEXTS = {".py", ".md", ".toml", ".yml", ".yaml", ".json", ".txt", ".mjs", ".in", ".conf", ".html", ".js"}
-# Documents of development; their facts are in docs/format.md, docs/decisions.md and docs/model.md.
+# Documents of development; their facts are in docs/format.md, docs/decisions.md and docs/concepts/model.md.
 _NOT_HERE = re.compile(
     r"\b(k3|contract|design|patches-and-engine|cpu-k3|mini-train|field-reports|real-inputs|apis)\.md\b"
     r"|\bfield reports?\b|\bspec (k3|contract|design|patches|cpu)\b"

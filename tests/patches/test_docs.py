@@ -1,4 +1,4 @@
-"""The reproductions in docs/patches.md run as they are, on the installed release, without this project."""
+"""The reproductions in docs/findings run as they are, on the installed release, without this project."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "patches.md"
+FINDINGS = Path(__file__).resolve().parents[2] / "docs/findings"
 NAMES = ("gate_gap.py", "video_dtype.py", "block_copy.py")
 # Each as a main module of its own; one process, since importing vLLM is what takes the time.
 RUN = """
@@ -25,8 +25,9 @@ for name in sys.argv[1:]:
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What the code block that starts with `# name` prints, run from an empty folder without our plugin."""
     folder = tmp_path_factory.mktemp("reproductions")
-    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     for name in NAMES:
+        document = FINDINGS / name.replace("_", "-").replace(".py", ".md")
+        blocks = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
         (code,) = (block for block in blocks if block.startswith(f"# {name}\n"))
         (folder / name).write_text(code)
     done = subprocess.run(

@@ -83,7 +83,7 @@ async def test_a_shared_beginning_is_reused_by_the_third_prompt(
     engine: Engine, vocab: Vocab, shared: int
 ) -> None:
     """A hit needs a state at the boundary. The first prompt leaves one where its steps end, each 256 tokens;
-    the second shows where they part and leaves one there (docs/prefixes.md#how-k3-hits)."""
+    the second shows where they part and leaves one there (docs/concepts/prefixes.md#how-k3-hits)."""
     beginning = text(shared, vocab)
     hits = [(await ask(engine, longer(beginning, 700 - shared, vocab)))[0] for _ in range(3)]
     assert hits == [0, shared // 256 * 256, shared // BLOCK * BLOCK]

@@ -11,7 +11,7 @@ from gateway.xtml.decode.toolschema import read_json
 from tests.xtml.completions import Decoded
 from tests.xtml.random_ids import RandomIds
 
-DOCS = Path(__file__).parents[2] / "docs" / "decoding.md"
+DOCS = Path(__file__).parents[2] / "docs/concepts/decoding.md"
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,4 +1,4 @@
-"""Attention residuals in plain PyTorch (docs/model.md#attention-residuals)."""
+"""Attention residuals in plain PyTorch (docs/concepts/model.md#attention-residuals)."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def attention_residual(
 def use_torch_attention_residuals() -> None:
     """Replace the Triton kernel that K3's layers call by name.
 
-    Without it the first forward fails, since there is no Triton on CPU (docs/engine.md#on-a-cpu). Retired by
-    a CPU path in vLLM's kimi_k3.
+    Without it the first forward fails, since there is no Triton on CPU (docs/concepts/engine.md#on-a-cpu).
+    Retired by a CPU path in vLLM's kimi_k3.
     """
     from vllm.models.kimi_k3.amd import linear
 
@@ -61,8 +61,8 @@ def keep_score_weights(model: torch.nn.Module) -> None:
     """Keep the weights of the scoring projections readable after loading.
 
     CPU linear layers pack and delete `.weight`; attention residuals read it directly. Symptom without it:
-    "size of tensor a (256) must match ... (0)" (docs/engine.md#on-a-cpu). Retired by vLLM marking these
-    layers itself.
+    "size of tensor a (256) must match ... (0)" (docs/concepts/engine.md#on-a-cpu). Retired by vLLM marking
+    these layers itself.
     """
     for name, module in model.named_modules():
         if name.endswith("_res_proj"):

@@ -1,4 +1,4 @@
-"""Routed experts with the SiTU activation (docs/model.md#situ), in plain PyTorch."""
+"""Routed experts with the SiTU activation (docs/concepts/model.md#situ), in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def offer_situ_experts() -> None:
     """Append our experts to the CPU kernels that vLLM chooses from.
 
     Without it: "No Unquantized MoE backend supports the deployment configuration", since none of the CPU
-    kernels has SiTU (docs/engine.md#on-a-cpu). Retired by SiTU in vLLM's CPU MoE.
+    kernels has SiTU (docs/concepts/engine.md#on-a-cpu). Retired by SiTU in vLLM's CPU MoE.
     """
     stock = unquantized.backend_to_kernel_cls
     if getattr(stock, "_k3_gateway", False):

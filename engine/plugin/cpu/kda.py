@@ -4,8 +4,8 @@ The recurrence of one head, with state S (V, K), decay a_t = exp(g_t) per key ch
 
     S_t = (S_{t-1} * a_t) + b_t * (v_t - (S_{t-1} * a_t) k_t) k_t^T        o_t = S_t q_t
 
-with q, k of unit length and q scaled by K**-0.5 (docs/model.md#kda; vLLM's kimi_k3/amd kernels define the
-details).
+with q, k of unit length and q scaled by K**-0.5 (docs/concepts/model.md#kda; vLLM's kimi_k3/amd kernels
+define the details).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def causal_conv(
 class CPUKDAMetadataBuilder(GDNAttentionMetadataBuilder):
     """GDN metadata without chunk tables: the AMD builder launches a Triton kernel for them.
 
-    See docs/engine.md#on-a-cpu.
+    See docs/concepts/engine.md#on-a-cpu.
     """
 
     def _build_chunk_metadata(self, *args, **kwargs):
@@ -214,8 +214,8 @@ def use_torch_kda() -> None:
     """Let K3's decoder layer build our KDA layer.
 
     Without it the layer launches Triton kernels, and its constructor asks vllm.platforms.rocm for the GPU
-    model, which raises "Torch not compiled with CUDA enabled" (docs/engine.md#on-a-cpu). Retired by a CPU
-    path in vLLM's kimi_k3.
+    model, which raises "Torch not compiled with CUDA enabled" (docs/concepts/engine.md#on-a-cpu). Retired by
+    a CPU path in vLLM's kimi_k3.
     """
     from vllm.models.kimi_k3.amd import kda, linear
 

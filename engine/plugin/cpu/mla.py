@@ -11,7 +11,7 @@ def allow_larger_cache_blocks() -> None:
 
     A hybrid model raises the block to a multiple of 128 so that KDA and MLA pages match. Symptom without it:
     "Aligned KV cache block size 128 is not supported by attention backend(s): CPU_MLA"
-    (docs/engine.md#on-a-cpu). Retired when CPU_MLA declares multiples itself.
+    (docs/concepts/engine.md#on-a-cpu). Retired when CPU_MLA declares multiples itself.
     """
     from vllm.v1.attention.backends.mla.cpu_mla import CPUMLABackend
 

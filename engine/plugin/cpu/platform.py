@@ -13,7 +13,8 @@ def keep_prefix_caching() -> None:
     Without AMX the platform hook turns the first two off for every MLA model, though the CPU MLA code handles
     both; K3's "align" state cache then fails an assert. The hook runs again in the engine process and resets
     the block size of 128 to 16; symptom: prefills are cut at multiples of 16 and a prefix never hits on its
-    first reuse, with no message (docs/engine.md#on-a-cpu). Retired when the hook leaves hybrid models alone.
+    first reuse, with no message (docs/concepts/engine.md#on-a-cpu). Retired when the hook leaves hybrid
+    models alone.
     """
     from vllm.platforms.cpu import CpuPlatform
 
@@ -49,8 +50,8 @@ def find_kernels_despite_llvmlite() -> None:
 
     The scan looks at every attribute of every loaded module; llvmlite (loaded by numba, which K3's image
     processor needs) has one that breaks it: AttributeError "... object has no attribute 'get'" at start-up
-    whenever image processor and engine share a process (docs/engine.md#on-a-cpu). Retired when the scan
-    checks types.
+    whenever image processor and engine share a process (docs/concepts/engine.md#on-a-cpu). Retired when the
+    scan checks types.
     """
     from vllm.triton_utils import dispatcher
 

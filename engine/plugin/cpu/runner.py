@@ -14,7 +14,7 @@ def zero_whole_blocks() -> None:
     A cache block of 128 tokens is kept as 8 kernel blocks of 16; the stock method clears kernel block
     `block_id`, which belongs to another cache block and may hold a live KDA state, since layers share memory.
     Symptom without it: logprobs wrong by nats from the third chunk of a prompt on, for some block layouts
-    (docs/engine.md#on-a-cpu). Retired by a fix of `CPUModelRunner._zero_block_ids`.
+    (docs/concepts/engine.md#on-a-cpu). Retired by a fix of `CPUModelRunner._zero_block_ids`.
     """
     from vllm.v1.kv_cache_interface import FullAttentionSpec
     from vllm.v1.worker.cpu_model_runner import CPUModelRunner
@@ -40,8 +40,8 @@ def rewind_seeded_generators() -> None:
 
     The runner samples for every request of a step and throws away the samples of unfinished prompts; it then
     winds the request's generator back by an offset, which CPU generators lack. Symptom without it: the engine
-    dies with "CPU Generator does not use offset" (docs/engine.md#on-a-cpu). Here the generators' states are
-    kept before sampling and put back instead. Retired when the runner does so on CPU.
+    dies with "CPU Generator does not use offset" (docs/concepts/engine.md#on-a-cpu). Here the generators'
+    states are kept before sampling and put back instead. Retired when the runner does so on CPU.
     """
     from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 

@@ -1,8 +1,8 @@
 """Reads a completion of Kimi K3 from its token ids, as it is written (docs/format.md#completion).
 
 A marker is a marker only as special ids; the same characters in ordinary tokens are text. What the model
-wrote never raises and never shows a marker; what had to be repaired is counted (docs/decoding.md lists
-the kinds). Work per token does not grow with the completion.
+wrote never raises and never shows a marker; what had to be repaired is counted (docs/concepts/decoding.md
+lists the kinds). Work per token does not grow with the completion.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The engine compiles grammars in few threads, which cannot be interrupted, and steps a matcher between two
 tokens of the whole batch: what is dear for one request is dear for all. The bounds were measured on xgrammar
-0.2.8 (docs/grammar.md); what cannot be judged cheap is not enforced.
+0.2.8 (docs/concepts/grammar.md); what cannot be judged cheap is not enforced.
 """
 
 from __future__ import annotations
