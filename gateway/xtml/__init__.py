@@ -38,7 +38,10 @@ from gateway.xtml.encode.prompt import MediaSlot, Prompt, Section, encode, encod
 from gateway.xtml.encode.render_cache import RenderCache
 from gateway.xtml.encode.writer import MediaPrompt, MediaSpan
 from gateway.xtml.grammar.structural_tag import Grammar, load_compiler, structural_tag
+from gateway.xtml.reading import Reading
 from gateway.xtml.request.chat import from_request
+from gateway.xtml.request.results import settle_results
+from gateway.xtml.request.tools import canonical_tool
 from gateway.xtml.vocabulary import RANK_FILE, TABLE_FILE, Vocab, VocabError
 
 __all__ = [
@@ -62,6 +65,7 @@ __all__ = [
     "MediaSpan",
     "Message",
     "Prompt",
+    "Reading",
     "Reasoning",
     "ReasoningClosed",
     "ReasoningWasContent",
@@ -74,11 +78,13 @@ __all__ = [
     "Unparsed",
     "Vocab",
     "VocabError",
+    "canonical_tool",
     "encode",
     "encode_assistant",
     "fold",
     "from_request",
     "load_compiler",
     "opaque_call_id",
+    "settle_results",
     "structural_tag",
 ]

@@ -258,11 +258,15 @@ def test_respelled_call_ids_still_match(small_vocab: Vocab, call_id: str | None,
     assert headers == ['tool="f" index="1" 1', 'tool="g" index="2" 2']
 
 
-def test_result_without_any_call_is_refused_unless_it_has_a_name(small_vocab: Vocab) -> None:
+def test_a_result_without_its_call_has_its_own_name_or_none(small_vocab: Vocab) -> None:
+    calls = Message("assistant", tool_calls=(ToolCall("a", "f", None), ToolCall("b", "g", None)))
+    own = Message("tool", ("r",), tool_call_id="x", name="own")
+    known = Message("tool", ("s",), tool_call_id="b")
+    text = small_vocab.decode(encode(Conversation((calls, own, known)), small_vocab).ids)
+    assert text.index('tool="own" index="1"<|sep|>r') < text.index('tool="g" index="2"<|sep|>s')
     with pytest.raises(ConversationError) as caught:
-        rendered(small_vocab, {"role": "user", "content": "q"}, result("a", "r"))
+        encode(Conversation((calls, Message("tool", ("r",), tool_call_id="x"))), small_vocab)
     assert caught.value.param == "messages[1].tool_call_id"
-    assert tool_headers(small_vocab, result("a", "r", name="own")) == ['tool="own" index="1" r']
 
 
 # Media (docs/format.md#parts)

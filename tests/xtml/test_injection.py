@@ -34,7 +34,9 @@ def beside_pictures(text: str, role: str = "user", **fields: Any) -> dict[str, A
     url = {"type": "image_url", "image_url": {"url": text}}
     clip = {"type": "video_url", "video_url": {"url": text}}
     parts = [{"type": "text", "text": text}, url, {"type": "text", "text": text}, clip, url]
-    return messages({"role": role, "content": [*parts, {"type": "text", "text": text}], **fields})
+    item = {"role": role, "content": [*parts, {"type": "text", "text": text}], **fields}
+    calling = {"role": "assistant", "tool_calls": [CALLED]}
+    return messages(*([calling] if role == "tool" else []), item)
 
 
 # Each puts a text in one field of a request.
@@ -62,10 +64,9 @@ FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "tool result": lambda t: messages(
         {"role": "assistant", "tool_calls": [CALLED]}, {"role": "tool", "tool_call_id": "c", "content": t}
     ),
-    "tool result's tool": lambda t: messages({"role": "tool", "tool_call_id": "c", "tool": t, "content": ""}),
-    "tool result's name": lambda t: messages({"role": "tool", "tool_call_id": "c", "name": t, "content": ""}),
     "tool result's call id": lambda t: messages(
-        {"role": "assistant", "tool_calls": [CALLED]}, {"role": "tool", "tool_call_id": t, "content": ""}
+        {"role": "assistant", "tool_calls": [{**CALLED, "id": t}]},
+        {"role": "tool", "tool_call_id": t, "content": ""},
     ),
     "tool description": lambda t: messages(tools=[tool(description=t)]),
     "tool parameters": lambda t: messages(tools=[tool(parameters={t: {"enum": [t]}})]),

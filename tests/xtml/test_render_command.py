@@ -93,7 +93,7 @@ def test_a_picture_elsewhere_needs_an_assumed_size(tokenizer: Path) -> None:
     request = picture_request("https://example.org/a.png")
     refused = run(tokenizer, "tokens", "-", request=request)
     assert refused.exit_code == 1
-    assert refused.stderr.startswith("messages[0].content[0]: only data URLs")
+    assert refused.stderr.startswith("messages[0].content[0].image_url: only data URLs")
     assert "--assume-image" in refused.stderr
     assumed = run(tokenizer, "tokens", "-", "--json", "--assume-image", "100x60", request=request)
     measured = run(tokenizer, "tokens", "-", "--json", request=picture_request(png(100, 60)))
@@ -109,7 +109,7 @@ def test_a_picture_elsewhere_needs_an_assumed_size(tokenizer: Path) -> None:
         (b"[]", "standard input: must hold a chat request"),
         (b"{}", "messages must be an array"),
         (b'{"messages": [{"role": "\\ud800"}]}', "messages[0].role must be one of"),
-        (json.dumps(picture_request("data:image/png;base64,AAAA")).encode(), "messages[0].content[0]: "),
+        (json.dumps(picture_request("data:image/png;base64,AAAA")).encode(), "content[0].image_url: "),
     ],
 )
 @pytest.mark.parametrize("command", ["render", "tokens"])

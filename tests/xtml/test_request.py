@@ -9,16 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.xtml import (
+    Conversation,
     ConversationError,
     MediaPart,
     MediaPrompt,
     MediaSpan,
+    Message,
+    Reading,
     ResponseFormat,
     ToolCall,
     ToolChoice,
     Vocab,
+    canonical_tool,
     encode,
     from_request,
+    settle_results,
 )
 
 USER = {"role": "user", "content": "q"}
@@ -93,8 +98,18 @@ def test_message_without_content_is_empty() -> None:
 @pytest.mark.parametrize("role", ["user", "system", "developer", "tool"])
 def test_pictures_and_clips_stand_in_their_place(part: Any, expected: Any, role: str) -> None:
     content = [{"type": "text", "text": "a"}, part, {"type": "text", "text": "b"}]
-    parts = message({"role": role, "content": content, "tool_call_id": "c"}).parts
-    assert parts == ("a", MediaPart(*expected, param="messages[0].content[1]"), "b")
+    call = {"id": "c", "function": {"name": "f"}}
+    items = [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": role, "content": content, "tool_call_id": "c"},
+    ]
+    field = next(name for name in part if name not in ("type", "detail"))
+    where = f"messages[1].content[1].{field}"
+    assert from_request({"messages": items}).messages[1].parts == (
+        "a",
+        MediaPart(*expected, param=where),
+        "b",
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,12 +284,6 @@ def test_tools_must_be_an_array(value: Any) -> None:
     assert refusal({"messages": [{"role": "system", "tools": value}]}).param == "messages[0].tools"
 
 
-def test_at_most_128_tools() -> None:
-    tools = [tool(f"f{i}") for i in range(129)]
-    assert from_request({"messages": [USER], "tools": tools[:128]}).tools == tuple(tools[:128])
-    assert refusal({"messages": [USER], "tools": tools}).param == "tools"
-
-
 @pytest.mark.parametrize("content", ["", None, [], [{"type": "text", "text": ""}]])
 def test_dynamic_tools_are_declared_where_they_stand(content: Any) -> None:
     items = [{"role": "system", "content": content, "tools": [tool("g")]}, USER]
@@ -402,7 +411,6 @@ def test_response_formats(value: Any, expected: ResponseFormat) -> None:
         (json_schema(schema="{}"), ".json_schema.schema"),
         (json_schema(strict="true"), ".json_schema.strict"),
         (json_schema(strict=1), ".json_schema.strict"),
-        (json_schema(strict=None), ".json_schema.strict"),
     ],
 )
 def test_bad_response_formats_are_refused(value: Any, where: str) -> None:
@@ -561,3 +569,262 @@ def test_any_request_is_rendered_or_refused_by_name(small_vocab: Vocab, body: di
         assert error.param.split(".")[0].split("[")[0] in body or error.param == "messages"
     else:
         assert prompt.sections[-1].end == len(prompt.ids)
+
+
+# What is said about a request (docs/decisions.md#r18 to #r22)
+
+
+def read(body: dict[str, Any], **how: Any) -> tuple[Conversation, Reading]:
+    reading = Reading(**how)
+    return from_request({"messages": [USER], **body}, reading), reading
+
+
+def calling(*ids: str | None, name: str = "f") -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [{"id": i, "function": {"name": name}} for i in ids]}
+
+
+def result(call_id: str, **more: Any) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": "r", **more}
+
+
+@pytest.mark.parametrize(
+    ("items", "at"),
+    [
+        ([USER, result("x")], 1),
+        ([USER, result("x", name="f")], 1),
+        ([calling("a"), result("x")], 1),
+        ([calling("a"), result("a"), result("x", tool="f")], 2),
+        ([calling("a.1", "a_1"), result("a:1")], 1),  # it could be either
+        ([result("a"), calling("a")], 0),
+    ],
+)
+def test_a_result_of_no_call_is_refused_by_its_id(items: list[Any], at: int) -> None:
+    error = refusal({"messages": items})
+    assert error.param == f"messages[{at}].tool_call_id"
+    assert repr(items[at]["tool_call_id"]) in error.message
+
+
+def test_calls_without_results_are_accepted_and_named() -> None:
+    items = [USER, calling("a", "b"), result("b"), USER, calling("c"), {"role": "assistant", "content": "x"}]
+    conversation, reading = read({"messages": items})
+    assert [m.tool for m in conversation.messages if m.role == "tool"] == ["f"]
+    assert reading.history == [
+        "messages[1].tool_calls[0]: a call without its result (f (a))",
+        "messages[4].tool_calls[0]: a call without its result (f (c))",
+    ]
+    with pytest.raises(ConversationError) as refused:
+        read({"messages": items}, strict_history=True)
+    assert refused.value.param == "messages[1].tool_calls[0]" and "'f (a)'" in refused.value.message
+
+
+def test_results_have_the_name_of_their_own_call_wherever_it_stands() -> None:
+    items = [
+        calling("a", name="f"),
+        calling("b", name="g"),
+        result("b"),
+        USER,
+        result("a", name="g"),
+        result("b"),
+    ]
+    conversation, _ = read({"messages": items})
+    assert [m.tool for m in conversation.messages if m.role == "tool"] == ["g", "f", "g"]
+
+
+def test_orphans_that_are_kept_stay_in_their_place_and_are_named(small_vocab: Vocab) -> None:
+    """As in Responses and Messages, where trimmed histories begin with one."""
+    call = ToolCall("a", "f", "{}")
+    messages = (
+        Message("tool", ("lost",), tool_call_id="x"),
+        Message("assistant", tool_calls=(call,)),
+        Message("tool", ("other",), tool_call_id="y", tool="own"),
+        Message("tool", ("mine",), tool_call_id="a"),
+    )
+    places = [f"input[{i}]" for i in range(4)]
+    reading = Reading()
+    settled = settle_results(messages, places, reading, keep_orphans=True)
+    assert reading.history == [
+        "input[0]: a result without its call (x)",
+        "input[2]: a result without its call (y)",
+    ]
+    text = small_vocab.decode(encode(Conversation(settled), small_vocab).ids)
+    parts = (
+        'role="user"<|sep|>The result of an earlier tool call, x:\nlost',
+        'role="tool" tool="own" index="1"<|sep|>other',
+        'role="tool" tool="f" index="2"<|sep|>mine',
+    )
+    assert sorted(map(text.index, parts)) == [text.index(part) for part in parts]
+    with pytest.raises(ConversationError, match="'x'") as refused:
+        settle_results(messages, places, Reading(strict_history=True), keep_orphans=True)
+    assert refused.value.param == "input[0]"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {
+            "reasoning_details": [
+                {"type": "reasoning.text", "text": "th"},
+                {"type": "reasoning.summary", "summary": "ink"},
+            ]
+        },
+        {
+            "reasoning_details": [
+                {"type": "reasoning.encrypted", "data": "x"},
+                {"type": "reasoning.text", "text": "think"},
+            ]
+        },
+        {
+            "thinking_blocks": [
+                {"type": "thinking", "thinking": "think", "signature": "s"},
+                {"type": "redacted_thinking"},
+            ]
+        },
+        {"content": [{"type": "thinking", "thinking": "think"}, {"type": "text", "text": "answer"}]},
+        {
+            "content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "think"}]},
+                {"type": "text", "text": "answer"},
+            ]
+        },
+        {"content": [{"type": "reasoning", "text": "think"}, {"type": "text", "text": "answer"}]},
+        {"reasoning": "think", "reasoning_details": [{"type": "reasoning.text", "text": "again"}]},
+        {"reasoning_content": "", "thinking_blocks": [{"type": "thinking", "thinking": "think"}]},
+    ],
+)
+def test_reasoning_of_other_gateways_is_the_turns_reasoning(fields: dict[str, Any]) -> None:
+    conversation, _ = read({"messages": [{"role": "assistant", "content": "answer", **fields}, USER]})
+    assert conversation.messages[0].reasoning == "think"
+    assert conversation.messages[0].parts == ("answer",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"reasoning_details": "x"}, ".reasoning_details"),
+        ({"reasoning_details": ["x"]}, ".reasoning_details[0]"),
+        ({"thinking_blocks": [{"thinking": 5}]}, ".thinking_blocks[0].thinking"),
+        ({"content": [{"type": "thinking", "thinking": 5}]}, ".content[0].thinking"),
+    ],
+)
+def test_wrong_reasoning_of_other_gateways_is_named(fields: dict[str, Any], where: str) -> None:
+    assert refusal({"messages": [{"role": "assistant", **fields}]}).param == f"messages[0]{where}"
+
+
+def test_fields_without_effect_and_unknown_ones_are_named_wherever_they_stand() -> None:
+    url = {"type": "image_url", "image_url": {"url": "u", "px": 1}, "cache_control": {}}
+    items = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "a", "colour": 1}, url],
+            "mood": "good",
+            "id": None,
+        },
+        {"role": "assistant", "content": "b", "refusal": "no", "annotations": []},
+    ]
+    _, reading = read(
+        {
+            "messages": items,
+            "tools": [{**tool("f", cache_control={}), "cache_control": {"type": "ephemeral"}}],
+            "thinking": {"type": "enabled", "budget": 5},
+            "reasoning": {"effort": "low", "exclude": True, "x": 1},
+            "chat_template_kwargs": {"thinking": True, "y": 2},
+        }
+    )
+    assert sorted(reading.unknown) == [
+        "chat_template_kwargs.y",
+        "messages[0].content[0].colour",
+        "messages[0].content[1].image_url.px",
+        "messages[0].mood",
+        "reasoning.x",
+        "thinking.budget",
+    ]
+    assert sorted(reading.ignored) == [
+        "messages[0].content[1].cache_control",
+        "messages[1].annotations",
+        "messages[1].refusal",
+        "reasoning.exclude",
+        "tools[0].cache_control",
+        "tools[0].function.cache_control",
+    ]
+
+
+def test_what_is_said_stays_short_however_much_there_is_to_say() -> None:
+    _, reading = read({"messages": [{**USER, **{f"x{i}" * 500: i for i in range(1000)}}]})
+    assert len(reading.unknown) < 100 and max(map(len, reading.unknown)) < 300
+
+
+def test_a_cache_mark_on_a_tool_does_not_change_the_prompt(small_vocab: Vocab) -> None:
+    marked = {**tool("f", description="d"), "cache_control": {"type": "ephemeral"}}
+    marked["function"] = {**marked["function"], "cache_control": {"type": "ephemeral"}}
+    for field in ("tools", "messages"):
+        body = {"messages": [USER], "tools": [tool("f", description="d")]}
+        other = {"messages": [USER], "tools": [marked]}
+        if field == "messages":
+            body["messages"] = [{"role": "system", "tools": body.pop("tools")}, USER]
+            other["messages"] = [{"role": "system", "tools": other.pop("tools")}, USER]
+        one, two = (encode(from_request(b), small_vocab).ids for b in (body, other))
+        assert one == two
+
+
+@pytest.mark.parametrize("strict", [None, False, True])
+def test_one_tool_has_one_item_in_every_format(strict: bool | None) -> None:
+    schema = {"type": "object", "properties": {}}
+    sent = tool("f", description="d", parameters=schema, **({"strict": True} if strict else {}))
+    assert (
+        canonical_tool("f", "d", schema, strict)
+        == sent
+        == from_request({"messages": [USER], "tools": [sent]}).tools[0]
+    )
+    assert canonical_tool("f") == tool("f")
+
+
+def test_builtin_tools_of_the_hosted_service_are_left_out() -> None:
+    builtin = {"type": "builtin_function", "function": {"name": "$web_search"}}
+    searched = {"role": "assistant", "tool_calls": [{"id": "a", **builtin}]}
+    body = {
+        "tools": [builtin, tool("f")],
+        "web_search_options": {},
+        "messages": [searched, result("a"), USER],
+    }
+    conversation, reading = read(body)
+    assert conversation.tools == (tool("f"),)
+    assert reading.ignored == ["web_search_options", "tools[0] ($web_search)"]
+    for refused, param in (
+        ({"tools": [builtin]}, "tools[0].type"),
+        ({"web_search_options": {}}, "web_search_options"),
+    ):
+        with pytest.raises(ConversationError) as caught:
+            read(refused, hosted_tools="refuse")
+        assert caught.value.param == param
+    with pytest.raises(ConversationError):
+        read({"tools": [builtin], "tool_choice": "required"})
+
+
+@pytest.mark.parametrize(
+    "rest", [{"effort": "low"}, {"effort": "enormous"}, {"keep": "none"}, {"effort": 5, "keep": 7}]
+)
+def test_thinking_that_is_disabled_says_nothing_else(rest: dict[str, Any]) -> None:
+    conversation, reading = read({"thinking": {"type": "disabled", **rest}})
+    assert (conversation.thinking, conversation.effort) == (False, None)
+    assert reading.ignored == [f"thinking.{name}" for name in rest]
+
+
+def test_strict_null_is_strict_by_default() -> None:
+    given = {"name": "o", "schema": {}, "strict": None}
+    conversation, _ = read({"response_format": {"type": "json_schema", "json_schema": given}})
+    assert conversation.response_format == ResponseFormat("json_schema", {}, True)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_json_does_not_have_are_refused_in_schemas(small_vocab: Vocab, number: float) -> None:
+    schema = {"enum": [number]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "o", "schema": schema}}
+    dynamic = {"role": "system", "tools": [tool("g", parameters=schema)]}
+    for body, param in (
+        ({"tools": [tool("f"), tool("g", parameters=schema)]}, "tools[1]"),
+        ({"messages": [USER, dynamic]}, "messages[1].tools[0]"),
+        ({"response_format": wanted}, "response_format.json_schema.schema"),
+    ):
+        with pytest.raises(ConversationError) as refused:
+            encode(from_request({"messages": [USER], **body}), small_vocab)
+        assert refused.value.param == param

@@ -48,7 +48,9 @@ _SCHEMA = "\nThe JSON data must match the following schema:\n```json\n{schema}\n
 
 def declaration(tools: Sequence[dict[str, Any]], param: str, *, dynamic: bool = False) -> str:
     """Declares `tools`, whole items, in the request's order. Raises ConversationError naming `param`."""
-    return (_NEW_TOOLS if dynamic else _TOOLS).replace("{tools}", compact_json(tools, param))
+    # One at a time: writing megabytes of schemas in one piece would keep all other threads waiting.
+    items = ",".join(compact_json(tool, f"{param}[{index}]") for index, tool in enumerate(tools))
+    return (_NEW_TOOLS if dynamic else _TOOLS).replace("{tools}", f"[{items}]")
 
 
 def effort(value: Effort) -> str:
@@ -79,7 +81,7 @@ def response_format(wanted: ResponseFormat) -> str | None:
 def compact_json(value: Any, param: str) -> str:
     """JSON with the keys of every object sorted, without blanks, non-ASCII kept (docs/format.md#json)."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
     except RecursionError:
         raise ConversationError(f"{param} nests too deeply; flatten it", param) from None
     except (TypeError, ValueError) as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.xtml.call_matching import call_positions, canonical_id, respelled_positions
 from gateway.xtml.conversation import ConversationError, Message, ToolCall
 
 
@@ -22,7 +22,8 @@ def place_messages(messages: Sequence[Message]) -> list[Placed]:
     """All messages in prompt order.
 
     The results after an assistant message are put in the order of its calls, if each of them names one
-    of those by id; else they stay as they came. Numbers count rendered results from 1 after each
+    of those by id; else they stay as they came.
+    No result is given the name of another call. Numbers count rendered results from 1 after each
     assistant message. Raises ConversationError where no tool name can be found for a result.
     """
     placed: list[Placed] = []
@@ -41,7 +42,7 @@ def place_messages(messages: Sequence[Message]) -> list[Placed]:
             end += 1
         for index, name in _in_call_order(messages, range(at, end), calls):
             n_results += 1
-            tool = name if name is not None else _named(messages[index], index, calls, n_results)
+            tool = name if name is not None else _named(messages[index], index)
             placed.append(Placed(index, tool, n_results))
         at = end
     return placed
@@ -50,43 +51,25 @@ def place_messages(messages: Sequence[Message]) -> list[Placed]:
 def _in_call_order(
     messages: Sequence[Message], run: range, calls: tuple[ToolCall, ...]
 ) -> list[tuple[int, str | None]]:
-    """(message, name of its call) sorted by call; in the given order and without names if any is unknown."""
-    by_id: dict[str, int] = {}
-    for position, call in enumerate(calls):
-        if call.id:
-            by_id.setdefault(call.id, position)
+    """(message, name of its call) sorted by call; in the given order if any answers none of these calls."""
+    by_id = call_positions(calls)
     ids = [messages[at].tool_call_id or "" for at in run]
     if not all(i in by_id for i in ids):
-        respelled = _respelled(calls)
-        by_id |= {i: respelled[_canonical(i)] for i in ids if i not in by_id and _canonical(i) in respelled}
-        if not all(i in by_id for i in ids):
-            return [(at, None) for at in run]
+        respelled = respelled_positions(calls)
+        by_id |= {
+            i: respelled[canonical_id(i)] for i in ids if i not in by_id and canonical_id(i) in respelled
+        }
+    if not all(i in by_id for i in ids):
+        return [(at, calls[by_id[i]].name if i in by_id else None) for i, at in zip(ids, run, strict=True)]
     pairs = sorted((by_id[i], at) for i, at in zip(ids, run, strict=True))
     return [(at, calls[position].name) for position, at in pairs]
 
 
-def _respelled(calls: tuple[ToolCall, ...]) -> dict[str, int]:
-    """Call position by the spelling that all spellings of its id have in common.
-
-    `functions.x:0` and `x:0` are the same call (docs/decisions.md#a21), also where a proxy wrote `_` for `.`
-    and `:`. A call that came without an id goes by its name and place.
-    """
-    positions: dict[str, int] = {}
-    for position, call in enumerate(calls):
-        positions.setdefault(_canonical(call.id or f"{call.name}:{position}"), position)
-    return positions
-
-
-def _canonical(call_id: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "_", call_id).removeprefix("functions_")
-
-
-def _named(message: Message, index: int, calls: tuple[ToolCall, ...], number: int) -> str:
+def _named(message: Message, index: int) -> str:
+    """The name that a result without a call came with: it is not given to another call."""
     name = message.tool if message.tool is not None else message.name
     if name is not None:
         return name
-    if number <= len(calls):
-        return calls[number - 1].name
     raise ConversationError(
         f"messages[{index}] is a tool result without a call: its tool_call_id is not among the tool_calls of "
         "the assistant message before it, and it has no `name`. Send the assistant message with the call, "

@@ -7,19 +7,14 @@ Fields that the client did not send must be absent from the data, since what is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast, get_args
+from typing import Any
 
-from gateway.xtml.conversation import (
-    Conversation,
-    ConversationError,
-    Detail,
-    MediaPart,
-    Message,
-    Part,
-    Role,
-    ToolCall,
-)
+from gateway.xtml.conversation import Conversation, ConversationError, Message, Part, Role, ToolCall
+from gateway.xtml.reading import Reading
 from gateway.xtml.request.options import read_response_format, read_thinking
+from gateway.xtml.request.parts import read_content, shown
+from gateway.xtml.request.reasoning import REASONING_FIELDS, read_reasoning
+from gateway.xtml.request.results import settle_results
 from gateway.xtml.request.tools import read_tool_choice, read_tools
 
 _ROLES: dict[str, Role] = {
@@ -29,25 +24,45 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "tool": "tool",
 }
-_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-_IMAGE_PARTS = ("image_url", "input_image", "image")
-_VIDEO_PARTS = ("video_url", "input_video", "video")
+_FIELDS = frozenset(
+    ("role", "content", "name", *REASONING_FIELDS, "tool_calls", "tool_call_id", "tools", "tool", "partial")
+)
+# What replies of this and other services have, and clients send back with their history.
+_WITHOUT_EFFECT = frozenset(
+    (
+        "annotations",
+        "audio",
+        "cache_control",
+        "function_call",
+        "id",
+        "k3_notes",
+        "k3_unparsed",
+        "provider_specific_fields",
+        "refusal",
+    )
+)
 
 
-def from_request(body: Mapping[str, Any]) -> Conversation:
-    """The conversation of a chat request. Raises ConversationError (docs/format.md#prompt)."""
+def from_request(body: Mapping[str, Any], reading: Reading | None = None) -> Conversation:
+    """The conversation of a chat request; `reading` says how and is told what was found.
+
+    Raises ConversationError (docs/format.md#prompt)."""
     items = body.get("messages")
     if not isinstance(items, list) or not items:
         raise ConversationError("messages must be an array with at least one message.", "messages")
+    reading = reading or Reading()
+    _check_search(body, reading)
     names: dict[str, str] = {}  # declared tool -> where
-    tools = read_tools(body["tools"], "tools", names) if body.get("tools") is not None else ()
+    tools = read_tools(body["tools"], "tools", names, reading) if body.get("tools") is not None else ()
     last = len(items) - 1
+    params = [f"messages[{index}]" for index in range(len(items))]
     messages = tuple(
-        _message(item, f"messages[{index}]", names, is_last=index == last) for index, item in enumerate(items)
+        _message(item, param, names, reading, is_last=index == last)
+        for index, (item, param) in enumerate(zip(items, params, strict=True))
     )
-    thinking, effort = read_thinking(body)
+    thinking, effort = read_thinking(body, reading)
     return Conversation(
-        messages=messages,
+        messages=settle_results(messages, params, reading, keep_orphans=False),
         tools=tools,
         thinking=thinking,
         effort=effort,
@@ -56,17 +71,31 @@ def from_request(body: Mapping[str, Any]) -> Conversation:
     )
 
 
-def _message(item: Any, param: str, names: dict[str, str], *, is_last: bool) -> Message:
+def _check_search(body: Mapping[str, Any], reading: Reading) -> None:
+    """OpenAI's switch for its own web search (docs/decisions.md#r22)."""
+    if body.get("web_search_options") is None:
+        return
+    if reading.hosted_tools == "refuse":
+        raise ConversationError(
+            "web_search_options: nothing here searches the web; leave it out, or declare a search function.",
+            "web_search_options",
+        )
+    reading.leave_out("web_search_options")
+
+
+def _message(item: Any, param: str, names: dict[str, str], reading: Reading, *, is_last: bool) -> Message:
     if not isinstance(item, Mapping):
         raise ConversationError(f"{param} must be an object with `role` and `content`.", param)
     given_role = item.get("role")
     role = _ROLES.get(given_role) if isinstance(given_role, str) else None
     if role is None:
         raise ConversationError(
-            f"{param}.role must be one of {', '.join(_ROLES)}; got {_shown(given_role)}.", f"{param}.role"
+            f"{param}.role must be one of {', '.join(_ROLES)}; got {shown(given_role)}.", f"{param}.role"
         )
-    parts = _content(item, param, role)
-    tools = _dynamic_tools(item, param, role, parts, names)
+    if not item.keys() <= _FIELDS:
+        reading.look_over(item, param, _FIELDS, _WITHOUT_EFFECT)
+    parts = read_content(item, param, role, reading)
+    tools = _dynamic_tools(item, param, role, parts, names, reading)
     calls = _tool_calls(item, param, role)
     partial = _partial(item, param, role, is_last)
     if partial and calls:
@@ -78,7 +107,7 @@ def _message(item: Any, param: str, names: dict[str, str], *, is_last: bool) -> 
         role=role,
         parts=parts,
         name=_text(item, "name", param),
-        reasoning=_reasoning(item, param) if role == "assistant" else None,
+        reasoning=read_reasoning(item, param, reading) if role == "assistant" else None,
         tool_calls=calls,
         tools=tools,
         tool_call_id=_tool_call_id(item, param) if role == "tool" else None,
@@ -87,74 +116,13 @@ def _message(item: Any, param: str, names: dict[str, str], *, is_last: bool) -> 
     )
 
 
-def _content(item: Mapping[str, Any], param: str, role: Role) -> tuple[Part, ...]:
-    content = item.get("content")
-    if isinstance(content, str):
-        return (content,) if content else ()
-    if content is None:
-        return ()
-    if not isinstance(content, list):
-        raise ConversationError(
-            f"{param}.content must be a string, an array of parts, or null.", f"{param}.content"
-        )
-    return tuple(_part(part, f"{param}.content[{index}]", role) for index, part in enumerate(content))
-
-
-def _part(part: Any, param: str, role: Role) -> Part:
-    if not isinstance(part, Mapping):
-        raise ConversationError(f"{param} must be an object with a `type`.", param)
-    kind = part.get("type")
-    if isinstance(kind, str) and kind in _TEXT_PARTS:
-        field = _TEXT_PARTS[kind]
-        text = part.get(field)
-        if not isinstance(text, str):
-            raise ConversationError(f"{param}.{field} must be a string.", f"{param}.{field}")
-        return text
-    if kind in _IMAGE_PARTS or kind in _VIDEO_PARTS:
-        if role == "assistant":
-            raise ConversationError(
-                f"{param}: pictures and videos cannot stand in assistant messages; "
-                "put them in a user, system or tool message.",
-                param,
-            )
-        return _media_part(part, kind, param)
-    if kind in ("input_audio", "audio", "audio_url", "file", "input_file"):
-        raise ConversationError(
-            f"{param}.type {kind!r} is not something Kimi K3 can read; send text, image_url or video_url.",
-            f"{param}.type",
-        )
-    raise ConversationError(
-        f"{param}.type must be text, image_url or video_url; got {_shown(kind)}.", f"{param}.type"
-    )
-
-
-def _media_part(part: Mapping[str, Any], kind: str, param: str) -> MediaPart:
-    """The URL stands under the type's own name, or `image_url` / `video_url`, as text or `{"url": …}`."""
-    medium = "image" if kind in _IMAGE_PARTS else "video"
-    field = next(
-        (name for name in (kind, f"{medium}_url", medium, "url") if part.get(name) is not None), None
-    )
-    value = part[field] if field is not None else None
-    detail = part.get("detail")
-    where = f"{param}.{field or f'{medium}_url'}"
-    if isinstance(value, Mapping):
-        detail = value.get("detail", detail)
-        value = value.get("url")
-        where += ".url"
-    if not isinstance(value, str) or not value:
-        raise ConversationError(f"{where} must be a URL (http, https or data).", where)
-    if detail is None:
-        detail = "auto"
-    if detail not in get_args(Detail):
-        raise ConversationError(
-            f"{param}: detail must be one of {', '.join(get_args(Detail))}; got {_shown(detail)}.",
-            f"{param}.{field}.detail",
-        )
-    return MediaPart("image" if medium == "image" else "video", value, cast(Detail, detail), param)
-
-
 def _dynamic_tools(
-    item: Mapping[str, Any], param: str, role: Role, parts: tuple[Part, ...], names: dict[str, str]
+    item: Mapping[str, Any],
+    param: str,
+    role: Role,
+    parts: tuple[Part, ...],
+    names: dict[str, str],
+    reading: Reading,
 ) -> tuple[dict[str, Any], ...]:
     value = item.get("tools")
     if value is None:
@@ -163,7 +131,7 @@ def _dynamic_tools(
         raise ConversationError(
             f"{param}.tools: only a system message can declare tools, not role {role}.", f"{param}.tools"
         )
-    tools = read_tools(value, f"{param}.tools", names)
+    tools = read_tools(value, f"{param}.tools", names, reading)
     if tools and any(parts):
         raise ConversationError(
             f"{param}.content must be empty where the message declares tools; use two system messages.",
@@ -190,10 +158,8 @@ def _tool_call(call: Any, param: str) -> ToolCall:
         raise ConversationError(
             f"{param} must be an object with `function`: {{name, arguments}}.", f"{param}.function"
         )
-    if call.get("type", "function") not in ("function", None):
-        raise ConversationError(
-            f"{param}.type must be function; got {_shown(call['type'])}.", f"{param}.type"
-        )
+    if call.get("type", "function") not in ("function", "builtin_function", None):
+        raise ConversationError(f"{param}.type must be function; got {shown(call['type'])}.", f"{param}.type")
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise ConversationError(
@@ -226,11 +192,6 @@ def _tool_call_id(item: Mapping[str, Any], param: str) -> str:
     return found
 
 
-def _reasoning(item: Mapping[str, Any], param: str) -> str | None:
-    """`reasoning_content` unless it is empty, else `reasoning` (docs/format.md#assistant)."""
-    return _text(item, "reasoning_content", param) or _text(item, "reasoning", param)
-
-
 def _partial(item: Mapping[str, Any], param: str, role: Role, is_last: bool) -> bool:
     value = item.get("partial")
     if value is None or value is False:
@@ -250,9 +211,3 @@ def _text(item: Mapping[str, Any], field: str, param: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConversationError(f"{param}.{field} must be a string.", f"{param}.{field}")
     return value
-
-
-def _shown(value: Any) -> str:
-    """A value of the client's in an error message, shortened."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.xtml.conversation import ConversationError, Effort, ResponseFormat
+from gateway.xtml.reading import Reading
 
 # None turns thinking off. K3 knows low, high and max only (docs/format.md#effort); SDKs send the others.
 _EFFORTS: dict[str, Effort | None] = {
@@ -19,20 +20,32 @@ _EFFORTS: dict[str, Effort | None] = {
     "max": "max",
 }
 _DEFAULT_EFFORT: Effort = "max"
+_REASONING_WITHOUT_EFFECT = ("summary", "generate_summary", "exclude", "max_tokens")
 
 
-def read_thinking(body: Mapping[str, Any]) -> tuple[bool, Effort | None]:
+def read_thinking(body: Mapping[str, Any], reading: Reading | None = None) -> tuple[bool, Effort | None]:
     """Whether to think, and the effort to note in the prompt (None where thinking is off).
 
     The effort is the first given of `thinking.effort`, `reasoning_effort`, `reasoning.effort` and
     `chat_template_kwargs.thinking_effort`, else `max`. Thinking is off if that is `none` or `off`, or if the
     first given of `thinking.type`, `reasoning.enabled`, `chat_template_kwargs.thinking` and
-    `chat_template_kwargs.enable_thinking` says so. Raises ConversationError, also where
-    `thinking.type: enabled` stands beside an effort of none.
+    `chat_template_kwargs.enable_thinking` says so. Beside `thinking.type: disabled` its `effort` and `keep`
+    say nothing. Raises ConversationError, also where `thinking.type: enabled` stands beside an effort of
+    none.
     """
     thinking = _object(body, "thinking")
     reasoning = _object(body, "reasoning")
     template = _object(body, "chat_template_kwargs")
+    if reading is not None:
+        reading.look_over(thinking, "thinking", ("type", "effort", "keep"))
+        reading.look_over(reasoning, "reasoning", ("effort", "enabled"), _REASONING_WITHOUT_EFFECT)
+        used = ("thinking", "enable_thinking", "thinking_effort")
+        reading.look_over(template, "chat_template_kwargs", used)
+    if thinking.get("type") == "disabled":
+        for name in ("effort", "keep"):
+            if reading is not None and thinking.get(name) is not None:
+                reading.leave_out(f"thinking.{name}")
+        thinking = {"type": "disabled"}
     if thinking.get("keep") not in (None, "all"):
         raise ConversationError(
             "thinking.keep must be all or absent: the reasoning of earlier turns is always kept.",
@@ -82,7 +95,8 @@ def read_response_format(value: Any) -> ResponseFormat:
         raise ConversationError(f"{param}.name must be a non-empty string.", f"{param}.name")
     if not isinstance(given.get("schema"), dict):
         raise ConversationError(f"{param}.schema must be a JSON schema object.", f"{param}.schema")
-    strict = given.get("strict", True)
+    strict = given.get("strict")
+    strict = True if strict is None else strict
     if not isinstance(strict, bool):
         raise ConversationError(f"{param}.strict must be true or false.", f"{param}.strict")
     return ResponseFormat("json_schema", given["schema"], strict)
