@@ -87,11 +87,13 @@ def decode(
         for delta in filter(None, map(_delta, new)) if stream else ():
             _print(_chunk(delta))
         events += new
-    finish_reason = decoder.finish_reason(reason)
+    finish_reason, failure = decoder.ending(reason)
     if stream:
         _print(_chunk({}, finish_reason))
     else:
         _print({**_message(fold(events), finish_reason), "finish_reason": finish_reason})
+    if failure is not None:
+        typer.echo(f"a service answers this with an error: {failure}", err=True)
     if repairs := +decoder.repairs:
         typer.echo(f"repaired: {json.dumps(dict(sorted(repairs.items())))}", err=True)
 
@@ -129,7 +131,7 @@ def _delta(event: Event) -> Json | None:
             return {"content": ""}
         case Content(text) | ReasoningWasContent(text):
             return {"content": text}
-        case CallOpened(index, call_id, name):
+        case CallOpened(index=index, id=call_id, name=name):
             function = {"name": name, "arguments": ""}
             return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
         case CallArguments(index, text):

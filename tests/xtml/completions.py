@@ -71,7 +71,14 @@ class Decoded:
     """A completion decoded `size` ids at a time (0: all at once)."""
 
     def __init__(
-        self, vocab: Vocab, ids: Sequence[int], reason: str = "stop", size: int = 0, **options: Any
+        self,
+        vocab: Vocab,
+        ids: Sequence[int],
+        reason: str = "stop",
+        size: int = 0,
+        *,
+        may_be_empty: bool = False,
+        **options: Any,
     ) -> None:
         options.setdefault("tools", [WEATHER])
         options.setdefault("new_call_id", _NumberedIds())
@@ -82,7 +89,7 @@ class Decoded:
             assert len(self.decoder.channels) == len(step)
         self.events += self.decoder.finish(reason)
         self.reply: Reply = fold(self.events)
-        self.finish_reason = self.decoder.finish_reason(reason)
+        self.finish_reason, self.failure = self.decoder.ending(reason, may_be_empty=may_be_empty)
         self.calls = [(c.name, c.arguments) for c in self.reply.tool_calls]
         self.unparsed = [(u.text, u.why) for u in self.reply.unparsed]
         self.repairs = {kind: n for kind, n in self.decoder.repairs.items() if n}
@@ -94,7 +101,7 @@ class Decoded:
         kinds = [type(e).__name__ for e in self.events]
         merged = [kind for before, kind in zip([None, *kinds], kinds, strict=False) if kind != before]
         counts = (decoder.n_reasoning, decoder.n_content, decoder.n_tool, decoder.n_other)
-        stop = (decoder.stopped, decoder.stop_string, self.finish_reason)
+        stop = (decoder.stopped, decoder.stop_string, self.finish_reason, self.failure)
         return (self.reply, merged, self.repairs, counts, stop)
 
 

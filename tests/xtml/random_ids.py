@@ -29,6 +29,8 @@ _PHRASES = [
     *['argument key="s" type="string"', 'argument key="n" type="string"', 'argument key="o" type="object"'],
     *['argument key="x" type="number"', "argument key = s type = string", "argument", 'argument key="s'],
     *['json type="object"', '{"s": "v", "n": 1}', '{"a":1e2}', "{", "NaN", '{"a": -Infinity}', "200", "true"],
+    *['"\\ud83d"', '{"s": "\\ude42", "n": 1e999}', "True", '{"s":"a\nb","s":2}', "\x00", '["\\ud83d"]'],
+    *['{"\\ud83d": [None]}', 'message role="user"', "1e999", '{"o": {"n": "5"}, "n": "5"}', "\u2003"],
     *["[1, 2", "null", "9" * 4400, "[" * 1200, '"q"', "\\", '"', "\n", "   ", "hello world", "stop", "sto"],
     *[
         "<|open|>think<|sep|>",
@@ -42,6 +44,14 @@ _PHRASES = [
 ]
 _BLOCKS = [
     *["Cthink|", "Othink|", "Oresponse|", "Cresponse|", "Otools|", "Ctools|", "Cmessage|", "Ccall|"],
+    *[
+        'Omessage role="user"|',
+        'Ocall tool="f" index="1"|',
+        "Ojson|",
+        "Oargument|",
+        "Ccall|",
+        'Oargument key="x" type="object"|',
+    ],
     *['Ocall tool="f" index="1"|', 'Ocall tool="g" index="2"|', 'Ocall tool="h" index="1"|', "Cargument|"],
     *['Oargument key="s" type="string"|', 'Oargument key="n" type="string"|', "Ojson type='object'|"],
     *['Oargument key="o" type="object"|', "Cjson|", "C|", "Oresponse", "Cthink", "Ctools", "Ccall"],

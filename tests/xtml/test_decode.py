@@ -5,11 +5,13 @@ Numbers such as A01 and D3 are those of docs/decisions.md.
 """
 
 import json
+from typing import Any
 
 import pytest
 
 from gateway.xtml import (
     CallArguments,
+    CallClosed,
     CallIds,
     CallOpened,
     Decoder,
@@ -19,6 +21,7 @@ from gateway.xtml import (
     ToolChoice,
     Vocab,
 )
+from gateway.xtml.decode.ending import Ending, failure_of
 from tests.xtml.completions import (
     AC,
     CALL,
@@ -32,6 +35,7 @@ from tests.xtml.completions import (
     WEATHER,
     XC,
     XO,
+    Decoded,
     Spelled,
     argument,
     call,
@@ -40,6 +44,7 @@ from tests.xtml.completions import (
     to_ids,
 )
 
+OTHER = {"type": "function", "function": {"name": "other"}}
 GW = call_opener("get_weather")
 OSLO = ("get_weather", '{"city":"Oslo"}')
 
@@ -96,6 +101,30 @@ class TestThinkCloseMissing:
         events = decode(vocab, "answer", RC, MC).events
         assert events[-2:] == [ReasoningClosed(), ReasoningWasContent("answer")]
         assert all(isinstance(event, Reasoning) for event in events[:-2])
+
+    @pytest.mark.parametrize("closer", [RC, MC, RC + "\n", "<|close|>message"])
+    def test_response_that_follows_refutes_the_closer(self, vocab: Vocab, closer: str) -> None:
+        """R4: then thinking was closed by the wrong closer, and was thinking."""
+        got = decode(vocab, "thoughts", closer, RO, "answer", RC, END)
+        assert (got.reply.reasoning, got.reply.content) == ("thoughts", "answer")
+        assert (got.unparsed, got.decoder.n_reasoning) == ([], len(vocab.encode("thoughts")))
+
+    def test_response_after_calls_refutes_the_closer_too(self, vocab: Vocab) -> None:
+        got = decode(vocab, "thoughts", MC, XO, CALL, XC, RO, "answer", RC, END)
+        assert (got.reply.reasoning, got.reply.content, got.calls) == ("thoughts", "answer", [OSLO])
+
+    def test_response_that_was_cut_in_its_opener_refutes_the_closer(self, vocab: Vocab) -> None:
+        got = decode(vocab, "thoughts", RC, "<|open|>response", reason="length")
+        assert (got.reply.reasoning, got.reply.content) == ("thoughts", "")
+
+    @pytest.mark.parametrize("closer", [RC, MC])
+    def test_text_after_the_answer_is_not_a_response(self, vocab: Vocab, closer: str) -> None:
+        got = decode(vocab, "answer", closer, "more", END)
+        assert (got.reply.content, got.unparsed) == ("answer", [("more", "outside_channels")])
+
+    def test_thoughts_after_the_answer_stay_thoughts(self, vocab: Vocab) -> None:
+        got = decode(vocab, "answer", RC, TO, "b", TC, END)
+        assert (got.reply.reasoning, got.reply.content) == ("b", "answer")
 
     def test_answer_in_thinking_may_be_followed_by_calls(self, vocab: Vocab) -> None:
         got = decode(vocab, "answer", RC, XO, CALL, XC, END)
@@ -207,6 +236,32 @@ class TestChannels:
         assert (got.reply.reasoning, got.reply.content) == ("ab", "hi again")
         assert got.events.count(ReasoningClosed()) == 1
 
+    def test_response_goes_on_after_an_element_inside_it(self, vocab: Vocab) -> None:
+        """R6: it was not closed. Blanks alone do not open it again."""
+        got = decode(vocab, "r", TC, RO, "one", TO, "b", TC, " two", RC, END)
+        assert (got.reply.reasoning, got.reply.content, got.unparsed) == ("rb", "one two", [])
+        got = decode(vocab, "r", TC, RO, "one", XO, CALL, XC, "\n", "two", RC, END)
+        assert (got.reply.content, got.calls, got.unparsed) == ("one\ntwo", [OSLO], [])
+        got = decode(vocab, "r", TC, RO, "one", XO, CALL, XC, "\n", RC, "\n", "more", END)
+        assert (got.reply.content, got.unparsed) == ("one", [("\nmore", "outside_channels")])
+
+    @pytest.mark.parametrize("role", ["user", "tool", " system"])
+    def test_opener_of_another_role_ends_the_message(self, vocab: Vocab, role: str) -> None:
+        """R8"""
+        other = f'<|open|>message role="{role}"<|sep|>'
+        got = decode(vocab, "r", TC, RO, "answer", other, "question", MC, RO, "no", RC, END)
+        assert (got.reply.content, got.finish_reason) == ("answer", "stop")
+        assert got.unparsed == [("questionno", "outside_channels")]
+        got = decode(vocab, "answer", other, RO, "no", RC, END)  # D4: it ends thinking, too
+        assert (got.reply.content, got.reply.reasoning) == ("answer", "")
+        got = decode(vocab, "r", TC, XO, GW, argument("city", "Oslo"), other, "question")
+        assert (got.calls, got.finish_reason) == ([], "length")
+
+    @pytest.mark.parametrize("opener", ['<|open|>message role="assistant"<|sep|>', "<|open|>message<|sep|>"])
+    def test_its_own_opener_is_dropped(self, vocab: Vocab, opener: str) -> None:
+        got = decode(vocab, "r", TC, opener, RO, "an", opener, "swer", RC, END)
+        assert (got.reply.content, got.repairs) == ("answer", {"message_opener": 2})
+
     def test_unknown_channel_keeps_its_text(self, vocab: Vocab) -> None:
         got = decode(vocab, "r", TC, "<|open|>final<|sep|>", "hi", "<|close|>final<|sep|>", END)
         assert got.reply.content == "hi"
@@ -266,7 +321,11 @@ class TestCut:
     def test_message_that_ends_inside_a_value_makes_no_call(self, vocab: Vocab) -> None:
         cut = GW + argument("city", "Oslo").removesuffix(AC)
         got = decode(vocab, "r", TC, XO, cut, "<|end_of_msg|>")
-        assert (got.calls, got.finish_reason) == ([], "stop")
+        assert (got.calls, got.finish_reason) == ([], "length")  # R2: a stream has announced it
+        got = decode(vocab, "r", TC, XO, CALL, cut, "<|end_of_msg|>")
+        assert (got.calls, got.finish_reason) == ([OSLO], "length")
+        got = decode(vocab, "r", TC, XO, CALL, GW, "<|end_of_msg|>")  # nobody has heard of the second
+        assert (got.calls, got.finish_reason) == ([OSLO], "tool_calls")
 
     def test_character_cut_in_half_becomes_a_replacement(self, vocab: Vocab) -> None:
         half = [*to_ids(vocab, "r", TC, RO, "caf"), vocab.encode("é")[0]]
@@ -288,11 +347,15 @@ class TestCalls:
         assert got.repairs == {"undeclared_tool": 1}
         assert got.finish_reason == "tool_calls"
 
-    def test_only_an_undeclared_tool_is_no_tool_call(self, vocab: Vocab) -> None:
-        got = decode(vocab, "r", TC, XO, call("rm_rf"), XC, END)
-        assert (got.calls, got.finish_reason) == ([], "stop")
-
-    @pytest.mark.parametrize("options", [{"tools": []}, {"tool_choice": ToolChoice("none")}])
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"tools": []},
+            {"tool_choice": ToolChoice("none")},
+            {"tool_choice": ToolChoice("named", "other"), "tools": [WEATHER, OTHER]},
+            {"tool_choice": ToolChoice("auto", allowed=frozenset({"other"})), "tools": [WEATHER, OTHER]},
+        ],
+    )
     def test_no_call_where_none_is_allowed(self, vocab: Vocab, options: dict[str, object]) -> None:
         got = decode(vocab, "r", TC, RO, "hi", RC, XO, CALL, XC, END, **options)
         assert (got.reply.content, got.calls, got.finish_reason) == ("hi", [], "stop")
@@ -384,10 +447,39 @@ class TestCalls:
         got = decode(vocab, "r", TC, XO, GW, argument("city", "Oslo"), block, CC, XC, END)
         assert got.calls == [("get_weather", '{"city":"Oslo","n":1e2,"s":"é"}')]
 
+    def test_block_inside_a_value_ends_with_its_own_close(self, vocab: Vocab) -> None:
+        """R6: what follows is still the value."""
+        value = "a<|open|>json<|sep|>{}<|close|>json<|sep|>b"
+        got = decode(vocab, "r", TC, XO, call("get_weather", argument("city", value)), XC, END)
+        assert got.calls == [("get_weather", '{"city":"a{}b"}')]
+
+    def test_block_goes_on_after_an_argument_inside_it(self, vocab: Vocab) -> None:
+        body = ['<|open|>json<|sep|>{"n": 1', argument("city", "Oslo"), "}<|close|>json<|sep|>"]
+        got = decode(vocab, "r", TC, XO, GW, *body, CC, XC, END)
+        assert got.calls == [("get_weather", '{"city":"Oslo","n":1}')]
+
+    def test_argument_without_a_key_is_text_of_the_call(self, vocab: Vocab) -> None:
+        """R6: nothing that was written is lost."""
+        keyless = f"<|open|>argument<|sep|>lost{AC}"
+        got = decode(vocab, "r", TC, XO, GW, argument("city", "Oslo"), keyless, CC, XC, END)
+        assert (got.calls, got.unparsed) == ([OSLO], [("lost", "outside_channels")])
+        got = decode(vocab, "r", TC, XO, GW, keyless.replace("lost", '{"city":"Oslo"}'), CC, XC, END)
+        assert (got.calls, got.unparsed) == ([OSLO], [])
+
+    @pytest.mark.parametrize("ending", ["", "<|end_of_msg|>", RO])
+    def test_stray_text_of_a_cut_call_is_shown(self, vocab: Vocab, ending: str) -> None:
+        """R6"""
+        got = decode(vocab, "r", TC, XO, GW, argument("city", "Oslo"), "LOST", ending, reason="length")
+        shown = [("LOST", "outside_channels"), ('get_weather {"city":"Oslo"', "cut_call")]
+        if ending == RO:  # a channel that opens inside a call, but not inside a value, closes the call
+            assert (got.calls, got.unparsed) == ([OSLO], shown[:1])
+        else:
+            assert (got.calls, got.unparsed) == ([], shown)
+
     @pytest.mark.parametrize("block", ['{"city": "Os', "[1]", "Oslo", "{} {}"])
     def test_json_block_that_is_no_object_makes_no_call(self, vocab: Vocab, block: str) -> None:
         body = f'<|open|>json type="object"<|sep|>{block}<|close|>json<|sep|>'
-        got = decode(vocab, "r", TC, XO, GW, body, CC, XC, END)
+        got = decode(vocab, "r", TC, RO, "hi", RC, XO, GW, body, CC, XC, END)
         assert (got.calls, got.unparsed) == ([], [(f"get_weather {block}", "invalid_arguments")])
         assert got.finish_reason == "stop"
 
@@ -415,13 +507,152 @@ class TestCalls:
         assert json.loads(got.calls[0][1]) == {key: "v"}
 
 
-class TestArgumentStream:
-    """A08: name and id at once, a string as it is written"""
+def opened(got: Decoded) -> list[CallOpened]:
+    return [event for event in got.events if isinstance(event, CallOpened)]
 
-    def test_call_opens_with_its_header(self, vocab: Vocab) -> None:
+
+class TestFaultyCalls:
+    """R3: a call that cannot be run, and that is all the reply has, goes to the client"""
+
+    BLOCK = GW + '<|open|>json type="object"<|sep|>["Os<|close|>json<|sep|>' + CC
+    UNDECLARED = call("rm_rf", argument("path", "/"))
+
+    def test_undeclared_tool(self, vocab: Vocab) -> None:
+        got = decode(vocab, "r", TC, RO, " \n", RC, XO, self.UNDECLARED, XC, END)
+        assert (got.calls, got.unparsed) == ([("rm_rf", '{"path":"/"}')], [])
+        assert opened(got) == [CallOpened(0, "id1", "rm_rf", declared=False)]
+        assert (got.finish_reason, got.failure) == ("tool_calls", None)
+        assert not got.reply.tool_calls[0].declared
+
+    @pytest.mark.parametrize("name", ["get_weather", "rm_rf"])
+    def test_arguments_that_are_not_an_object(self, vocab: Vocab, name: str) -> None:
+        got = decode(vocab, "r", TC, XO, self.BLOCK.replace("get_weather", name), XC, END)
+        assert (got.calls, got.unparsed) == ([(name, '["Os')], [])
+        declared = name == "get_weather"
+        assert opened(got) == [CallOpened(0, "id1", name, declared, valid_arguments=False)]
+        assert not got.reply.tool_calls[0].valid_arguments
+
+    def test_all_of_them_in_order_but_no_more_than_allowed(self, vocab: Vocab) -> None:
+        both = [self.BLOCK, self.UNDECLARED]
+        got = decode(vocab, "r", TC, XO, *both, XC, END)
+        assert [call.name for call in opened(got)] == ["get_weather", "rm_rf"]
+        got = decode(vocab, "r", TC, XO, *both, XC, END, max_calls=1)
+        assert [call.name for call in opened(got)] == ["get_weather"]
+        assert got.unparsed == [('rm_rf {"path":"/"}', "undeclared_tool")]
+
+    @pytest.mark.parametrize(
+        ("before", "after"), [([RO, "hi", RC], []), ([], [CALL]), ([], [XC, RO, "hi", RC])]
+    )
+    def test_not_beside_anything_else(self, vocab: Vocab, before: list[str], after: list[str]) -> None:
+        got = decode(vocab, "r", TC, *before, XO, self.UNDECLARED, *after, END)
+        assert got.calls == ([OSLO] if CALL in after else [])
+        assert got.unparsed == [('rm_rf {"path":"/"}', "undeclared_tool")]
+        assert got.failure is None
+
+    def test_not_where_it_was_cut(self, vocab: Vocab) -> None:
+        got = decode(vocab, "r", TC, XO, self.UNDECLARED, reason="length")
+        assert (got.calls, got.finish_reason, got.failure) == ([], "length", None)
+        got = decode(vocab, "r", TC, XO, self.UNDECLARED.removesuffix(CC), "<|end_of_msg|>")
+        assert (got.calls, got.failure) == ([], "empty_reply")
+        got = decode(vocab, "r", TC, XO, GW, "<|end_of_msg|>")
+        assert (got.calls, got.failure) == ([], "empty_reply")
+
+    def test_not_where_it_has_no_name(self, vocab: Vocab) -> None:
+        got = decode(vocab, "r", TC, XO, "<|open|>call<|sep|>", argument("a", "b"), CC, XC, END)
+        assert (got.calls, got.failure) == ([], "empty_reply")
+
+    def test_not_where_the_strict_way_is_set(self, vocab: Vocab) -> None:
+        got = decode(vocab, "r", TC, XO, self.UNDECLARED, XC, END, passes_faulty_calls=False)
+        assert (got.calls, got.finish_reason, got.failure) == ([], "stop", "empty_reply")
+        assert got.unparsed == [('rm_rf {"path":"/"}', "undeclared_tool")]
+
+    @pytest.mark.parametrize("options", [{"tools": []}, {"tool_choice": ToolChoice("none")}])
+    def test_not_where_no_call_is_allowed(self, vocab: Vocab, options: dict[str, object]) -> None:
+        for body in (self.UNDECLARED, self.BLOCK, CALL):
+            got = decode(vocab, "r", TC, XO, body, XC, END, **options)
+            assert (got.calls, got.failure) == ([], "empty_reply")
+            assert got.unparsed[0][1] == "call_not_allowed"
+
+
+class TestFailures:
+    """R3: what looks like a success is one"""
+
+    def test_thinking_alone_is_an_answer_only_where_it_is_sent(self, vocab: Vocab) -> None:
+        assert decode(vocab, "r", TC, RO, RC, END).failure is None
+        assert decode(vocab, TC, RO, " \n", RC, END).failure == "empty_reply"
+        got = decode(vocab, TO, "thoughts", TC, RO, RC, END, thinking=False)
+        assert (got.failure, got.events) == ("empty_reply", [])
+        assert got.decoder.n_reasoning == len(vocab.encode("thoughts"))
+
+    def test_thoughts_are_not_sent_where_thinking_is_off(self, vocab: Vocab) -> None:
+        got = decode(vocab, "a", TO, "thoughts", TC, RO, "b", RC, END, thinking=False)
+        assert (got.reply.reasoning, got.reply.content, got.failure) == ("", "ab", None)
+
+    @pytest.mark.parametrize(
+        ("parts", "options", "failure"),
+        [
+            ([RC, END], {}, "empty_reply"),
+            ([RC, END], {"may_be_empty": True}, None),
+            ([], {"reason": "length"}, None),
+            (["STOP"], {"stop": ["STOP"]}, None),
+            (["hi", RC, END], {}, None),
+            (["hi", RC, END], {"tool_choice": ToolChoice("required")}, "tool_choice_not_kept"),
+            (["hi", RC, END], {"tool_choice": ToolChoice("named", "get_weather")}, "tool_choice_not_kept"),
+            (["hi", RC, XO, CALL, XC, END], {"tool_choice": ToolChoice("required")}, None),
+            ([RC, XO, CALL, XC, END], {"tool_choice": ToolChoice("named", "get_weather")}, None),
+            (
+                [RC, XO, CALL, XC, END],
+                {"tool_choice": ToolChoice("named", "other"), "tools": [WEATHER, OTHER]},
+                "tool_choice_not_kept",
+            ),
+            (
+                [RC, XO, call("rm_rf"), XC, END],
+                {"tool_choice": ToolChoice("named", "get_weather")},
+                "tool_choice_not_kept",
+            ),
+            ([RC, XO, call("rm_rf"), XC, END], {"tool_choice": ToolChoice("required")}, None),
+            (["hi"], {"reason": "length", "tool_choice": ToolChoice("required")}, None),
+            (["hi STOP"], {"stop": ["STOP"], "tool_choice": ToolChoice("required")}, None),
+        ],
+    )
+    def test_failure(
+        self, vocab: Vocab, parts: list[str], options: dict[str, Any], failure: str | None
+    ) -> None:
+        assert decode(vocab, *parts, thinking=False, **options).failure == failure
+
+    def test_several_choices_fail_together(self) -> None:
+        good, empty = Ending("stop", None), Ending("stop", "empty_reply")
+        assert failure_of([empty, good]) is None
+        assert failure_of([empty, empty]) == "empty_reply"
+        assert failure_of([]) is None
+
+
+class TestArgumentStream:
+    """A08: name and id as soon as it is certain that this is a call, a string as it is written"""
+
+    def test_call_opens_with_its_first_argument(self, vocab: Vocab) -> None:
         decoder = Decoder(vocab, tools=[WEATHER], new_call_id=lambda name: "id")
-        events = decoder.feed(to_ids(vocab, "r", TC, XO, GW))
-        assert events[-1] == CallOpened(0, "id", "get_weather")
+        assert decoder.feed(to_ids(vocab, "r", TC, XO, GW))[-1] == ReasoningClosed()
+        events = decoder.feed(to_ids(vocab, '<|open|>argument key="city" type="string"<|sep|>'))
+        assert events == [CallOpened(0, "id", "get_weather"), CallArguments(0, '{"city":"')]
+
+    @pytest.mark.parametrize("body", ["", '{"city":"Oslo"}', '<|open|>json<|sep|>{"city":"Oslo"}'])
+    def test_call_without_arguments_of_its_own_opens_when_it_is_whole(self, vocab: Vocab, body: str) -> None:
+        """R2: until then it may turn out that it is not one."""
+        decoder = Decoder(vocab, tools=[WEATHER], new_call_id=lambda name: "id")
+        assert decoder.feed(to_ids(vocab, "r", TC, XO, GW, body))[-1] == ReasoningClosed()
+        arguments = '{"city":"Oslo"}' if body else "{}"
+        opened = [CallOpened(0, "id", "get_weather"), CallArguments(0, arguments), CallClosed(0)]
+        assert decoder.feed(to_ids(vocab, CC)) == opened
+
+    @pytest.mark.parametrize("order", ["block first", "block last"])
+    def test_bad_block_beside_arguments_does_not_withdraw_the_call(self, vocab: Vocab, order: str) -> None:
+        body = [argument("city", "Oslo"), '<|open|>json type="object"<|sep|>["x"]<|close|>json<|sep|>']
+        if order == "block first":
+            body.reverse()
+        got = decode(vocab, "r", TC, XO, GW, *body, CC, XC, END)
+        assert (got.calls, got.unparsed) == ([OSLO], [('["x"]', "outside_channels")])
+        assert (got.finish_reason, got.repairs) == ("tool_calls", {"text_in_call": 1})
 
     def test_every_token_of_a_long_string_is_sent_at_once(self, vocab: Vocab) -> None:
         opened = GW + '<|open|>argument key="city" type="string"<|sep|>'

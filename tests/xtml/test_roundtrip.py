@@ -24,9 +24,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.samp
         "\r\n",
     ]
 )
-numbers = st.sampled_from(
-    ["1e2", "1.50", "-0.0", "0", "1E+5", "1e999", "123456789012345678901234567890", "-1.0e-7"]
-)
+numbers = st.sampled_from(["1e2", "1.50", "-0.0", "0", "1E+5", "123456789012345678901234567890", "-1.0e-7"])
 scalars = numbers | st.sampled_from(["true", "false", "null"]) | texts.map(json.dumps)
 blanks = st.sampled_from(["", " ", "\n  "])
 
@@ -43,7 +41,11 @@ literals = st.recursive(
     scalars,
     lambda inner: (
         st.builds(_array, st.lists(inner, max_size=3), blanks)
-        | st.builds(_object, st.lists(st.tuples(texts, inner), max_size=3), blanks)
+        | st.builds(
+            _object,
+            st.lists(st.tuples(texts, inner), max_size=3, unique_by=lambda member: member[0]),
+            blanks,
+        )
     ),
     max_leaves=8,
 )

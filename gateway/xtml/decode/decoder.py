@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from gateway.xtml.conversation import ToolChoice
 from gateway.xtml.decode.call_ids import opaque_call_id
+from gateway.xtml.decode.ending import Ending, FinishReason, how_it_ended
 from gateway.xtml.decode.events import Event
 from gateway.xtml.decode.places import Channel
 from gateway.xtml.decode.reader import CompletionReader
@@ -22,18 +23,19 @@ from gateway.xtml.decode.toolschema import tool_schemas
 from gateway.xtml.decode.utf8 import TextDecoder, TokenTable
 from gateway.xtml.vocabulary import Vocab
 
-FinishReason = Literal["stop", "length", "tool_calls"]
-
 
 class Decoder:
     """Decodes one completion.
 
     vocab:       of the checkpoint that writes it
-    thinking:    whether the prompt ends inside the thinking channel (docs/format.md#prompt-end)
+    thinking:    whether thinking is switched on, so that the prompt ends inside the thinking channel
+                 (docs/format.md#prompt-end); else what the model thinks all the same is not sent
     start:       the channel that the prompt ends in, where it is not as `thinking` says
                  (docs/format.md#partial)
     tools:       all declared tools, as the request has them
-    tool_choice: with mode `none` no call is let through
+    tool_choice: no call is let through that it rules out
+    passes_faulty_calls: whether a call that cannot be run (undeclared tool, arguments that are not a JSON
+                 object) goes to the client where the reply has nothing else (docs/decisions.md#r3)
     stop:        strings that end the reply where they appear in its content
     new_call_id: makes the id of a call of the tool it is given
     max_calls:   how many calls there may be; the decoder has `stopped` when the last one is complete
@@ -52,6 +54,7 @@ class Decoder:
         start: Literal["think", "response"] | None = None,
         tools: Sequence[Any] = (),
         tool_choice: ToolChoice | None = None,
+        passes_faulty_calls: bool = True,
         stop: Sequence[str] = (),
         new_call_id: Callable[[str], str] = opaque_call_id,
         max_calls: int | None = None,
@@ -59,6 +62,7 @@ class Decoder:
         self.channels: list[Channel] = []
         self._counts: dict[Channel, int] = {"reasoning": 0, "content": 0, "tool": 0, "other": 0}
         self._n_ranks = vocab.n_ranks
+        self._tool_choice = tool_choice or ToolChoice()
         self._specials: dict[int, Special] = {
             vocab.open: "open",
             vocab.close: "close",
@@ -67,9 +71,11 @@ class Decoder:
         }
         self._text = TextDecoder(TokenTable.of(vocab))
         self._reader = CompletionReader(
-            thinking=start == "think" if start else thinking,
+            starts_in_thinking=start == "think" if start else thinking,
+            shows_reasoning=thinking,
             tools=tool_schemas(tools),
-            calls_allowed=tool_choice is None or tool_choice.mode != "none",
+            tool_choice=self._tool_choice,
+            passes_faulty_calls=passes_faulty_calls,
             new_call_id=new_call_id,
             stop=StopMatcher(stop) if any(stop) else None,
             max_calls=max_calls,
@@ -77,7 +83,7 @@ class Decoder:
 
     @property
     def n_reasoning(self) -> int:
-        return 0 if self._reader.thinking_was_answer else self._counts["reasoning"]
+        return 0 if self._reader.answer.was_thinking else self._counts["reasoning"]
 
     @property
     def n_content(self) -> int:
@@ -103,13 +109,13 @@ class Decoder:
     @property
     def stop_string(self) -> str | None:
         """The stop string that was found."""
-        return self._reader.stop_string
+        return self._reader.answer.stop_string
 
     def feed(self, ids: Sequence[int]) -> list[Event]:
         """What the next `ids` add. How a completion is cut into calls changes only how texts are cut."""
         reader, text, n_ranks, counts = self._reader, self._text, self._n_ranks, self._counts
         channels: list[Channel] = []
-        reader.events = []
+        reader.out.events = []
         self.channels = channels
         at, n_ids = 0, len(ids)
         while at < n_ids:
@@ -136,7 +142,7 @@ class Decoder:
             counts[channel] += end - at
             channels.extend([channel] * (end - at))
             at = end
-        return reader.events
+        return reader.out.events
 
     def finish(self, reason: str) -> list[Event]:
         """The end of the completion, for the engine's `reason`; call it once.
@@ -144,14 +150,27 @@ class Decoder:
         A call that is still open was cut. With `length` so was a marker, which is dropped; a marker that
         the model itself left unfinished is read as far as it goes.
         """
-        self._reader.events = []
+        self._reader.out.events = []
         if self._text.pending and not self._reader.over:
             self._reader.text(self._text.flush())
         self._reader.end(cut=reason == "length")
-        return self._reader.events
+        return self._reader.out.events
+
+    def ending(self, engine_reason: str, *, may_be_empty: bool = False) -> Ending:
+        """How the reply ended, after `finish`; see `how_it_ended`."""
+        reader = self._reader
+        return how_it_ended(
+            engine_reason,
+            content=reader.answer.sent_content,
+            reasoning=reader.answer.sent_reasoning and not reader.answer.was_thinking,
+            n_calls=reader.calls.n_closed,
+            call_left_open=reader.calls.left_open,
+            call_withheld=reader.calls.withheld,
+            stopped=reader.stopped,
+            tool_choice=self._tool_choice,
+            may_be_empty=may_be_empty,
+        )
 
     def finish_reason(self, engine_reason: str) -> FinishReason:
-        """OpenAI's finish reason, after `finish`. `tool_calls` only if a call is complete; `length` stays."""
-        if engine_reason == "length" and not self.stopped:
-            return "length"
-        return "tool_calls" if self._reader.n_calls else "stop"
+        """OpenAI's finish reason, after `finish`."""
+        return self.ending(engine_reason).finish_reason

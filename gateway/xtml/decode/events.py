@@ -21,10 +21,11 @@ class ReasoningClosed:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningWasContent:
-    """All `Reasoning` so far was the answer: the model never closed its thinking (docs/decisions.md#d4).
+    """All `Reasoning` before `ReasoningClosed` was the answer (docs/decisions.md#d4).
 
     `text` is that answer (up to a stop string). A whole reply moves it from reasoning to content;
-    a stream, whose reasoning is already sent, sends `text` as content.
+    a stream, whose reasoning is already sent, sends `text` as content. It comes when the message ends, since
+    only then it is certain that no response follows (docs/decisions.md#r4).
     """
 
     text: str
@@ -39,11 +40,20 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class CallOpened:
-    """A call's header is complete. `index` counts the calls of this message from 0."""
+    """A call that will be run unless it is cut. `index` counts the calls of this message from 0.
+
+    A call that a client cannot run reaches it where the reply has nothing else, so that an agent can answer
+    it (docs/decisions.md#r3). It comes whole, at the end, and says what is wrong with it:
+
+    declared:        whether the request declares the tool
+    valid_arguments: whether the arguments are a JSON object; else they are the text as the model wrote it
+    """
 
     index: int
     id: str
     name: str
+    declared: bool = True
+    valid_arguments: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +66,7 @@ class CallArguments:
 
 @dataclass(frozen=True, slots=True)
 class CallClosed:
-    """The call is complete: its arguments are valid JSON and it may be run."""
+    """The call is complete: it may be run (but see `CallOpened`)."""
 
     index: int
 
@@ -66,7 +76,7 @@ Why = Literal["cut_call", "undeclared_tool", "call_not_allowed", "invalid_argume
 
 @dataclass(frozen=True, slots=True)
 class Unparsed:
-    """Text that is no part of the answer. A call is shown as its name, a blank and its arguments so far."""
+    """Text that is not part of the answer. A call is shown as its name, a blank and its arguments so far."""
 
     text: str
     why: Why
@@ -84,13 +94,24 @@ Event = (
 )
 
 
+class Outbox:
+    """Where the parts of the decoder put the events of one step."""
+
+    __slots__ = ("events",)
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+
 @dataclass(slots=True)
 class CallResult:
-    """A complete call of a folded reply."""
+    """A complete call of a folded reply; `declared` and `valid_arguments` as in `CallOpened`."""
 
     id: str
     name: str
     arguments: str
+    declared: bool = True
+    valid_arguments: bool = True
 
 
 @dataclass(slots=True)
@@ -107,6 +128,7 @@ def fold(events: Iterable[Event]) -> Reply:
     """The whole reply that a completion's events add up to. Calls that were never closed are left out."""
     reasoning: list[str] = []
     content: list[str] = []
+    n_first_thoughts = 0  # pieces of reasoning before the thinking channel first ended
     opened: dict[int, tuple[CallOpened, list[str]]] = {}
     reply = Reply()
     for event in events:
@@ -121,14 +143,17 @@ def fold(events: Iterable[Event]) -> Reply:
                 opened[index][1].append(text)
             case CallClosed(index):
                 call, pieces = opened[index]
-                reply.tool_calls.append(CallResult(call.id, call.name, "".join(pieces)))
+                arguments = "".join(pieces)
+                reply.tool_calls.append(
+                    CallResult(call.id, call.name, arguments, call.declared, call.valid_arguments)
+                )
+            case ReasoningClosed():
+                n_first_thoughts = len(reasoning)
             case ReasoningWasContent(text):
-                reasoning.clear()
+                del reasoning[:n_first_thoughts]
                 content.append(text)
             case Unparsed():
                 reply.unparsed.append(event)
-            case ReasoningClosed():
-                pass
     reply.reasoning = "".join(reasoning)
     reply.content = "".join(content)
     return reply

@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from gateway.xtml.conversation import ToolChoice
+from gateway.xtml.decode.answer import Answer
 from gateway.xtml.decode.calls import Calls
-from gateway.xtml.decode.events import (
-    Content,
-    Event,
-    Reasoning,
-    ReasoningClosed,
-    ReasoningWasContent,
-    Unparsed,
-    Why,
-)
+from gateway.xtml.decode.events import Outbox, Unparsed, Why
 from gateway.xtml.decode.markers import Marker, MarkerReader
 from gateway.xtml.decode.places import CHANNELS, IN_CALL, IN_TOOLS, IN_VALUE, NAMES, At, Channel
 from gateway.xtml.decode.stop import StopMatcher
@@ -29,73 +23,68 @@ from gateway.xtml.decode.toolschema import ToolSchema
 class CompletionReader:
     """Reads one completion.
 
-    thinking:    whether it begins inside the thinking channel, else in the response channel
-    tools, calls_allowed, new_call_id: see `Calls`
-    stop:        finds the strings that end the reply where they appear in its content
+    starts_in_thinking: whether it begins inside the thinking channel, else in the response channel
+    shows_reasoning, stop: see `Answer`
+    tools, tool_choice, new_call_id: see `Calls`
+    passes_faulty_calls: whether calls that cannot be run are passed where nothing else was said
     max_calls:   how many calls there may be
 
     text:        takes ordinary text; changes with the element that the text is in
-    events:      where events are added
+    out:         where events are added
     channel:     what text is part of at present
     whole_runs:  whether a run of text may be given at once; else token by token, since text may then
                  change the channel, and tokens are counted by channel
     over:        nothing more is read; `stopped` if because of `stop` or `max_calls`
-    thinking_was_answer: `ReasoningWasContent` was found
+    answer, calls: what became of them
     repairs:     counts by kind
     """
 
     def __init__(
         self,
         *,
-        thinking: bool,
+        starts_in_thinking: bool,
+        shows_reasoning: bool,
         tools: Mapping[str, ToolSchema],
-        calls_allowed: bool,
+        tool_choice: ToolChoice,
+        passes_faulty_calls: bool,
         new_call_id: Callable[[str], str],
         stop: StopMatcher | None,
         max_calls: int | None,
     ) -> None:
         self.repairs: Counter[str] = Counter()
-        self.events: list[Event] = []
+        self.out = Outbox()
         self.text: Callable[[str], None]
         self.channel: Channel
         self.over = False
         self.stopped = False
-        self.stop_string: str | None = None
-        self.thinking_was_answer = False
+        self.answer = Answer(
+            self.out, starts_in_thinking=starts_in_thinking, shows_reasoning=shows_reasoning, stop=stop
+        )
+        self.calls = Calls(
+            tools, choice=tool_choice, new_call_id=new_call_id, repairs=self.repairs, out=self.out
+        )
 
-        self._stop = stop
+        self._has_stop = stop is not None
         self._max_calls = max_calls
+        self._passes_faulty_calls = passes_faulty_calls
         self._marker = MarkerReader()
         self._thinking = ThinkingText(self.repairs)
-        self._blank = ""  # blanks between channels, of no meaning unless an answer without opener begins
+        self._blanks: list[str] = []  # between channels; they count only if an answer begins or goes on
         self._outside: list[str] = []
-        self._reasoning: list[str] = []  # all of it, for the case that it was the answer
-        self._think_open = thinking  # the channel that the completion begins in
-        self._answered = not thinking  # a response or a call was begun
         self._tools_seen = self._tools_closed = False
-        self._calls = Calls(
-            tools,
-            allowed=calls_allowed,
-            new_call_id=new_call_id,
-            repairs=self.repairs,
-            emit=lambda event: self.events.append(event),
-        )
+        self._in_block = False  # a json block is open that an argument interrupted
+        self._json_in_value = False  # a json block was opened inside a value
         self._sinks: dict[At, Callable[[str], None]] = {
             At.THINK: self._think_text,
-            At.RESPONSE: self._response_text,
+            At.RESPONSE: self._response_text if stop else self.answer.content,
             At.BETWEEN: self._between_text,
-            At.TOOLS: self._outside_text,
-            At.CALL: self._calls.bare,
-            At.ARGUMENT: self._calls.value,
-            At.BLOCK: self._calls.block,
-            At.ENDED: self._outside_text,
+            At.TOOLS: self._outside.append,
+            At.CALL: self.calls.bare,
+            At.ARGUMENT: self.calls.value,
+            At.BLOCK: self.calls.block,
+            At.ENDED: self._outside.append,
         }
-        self._go(At.THINK if thinking else At.RESPONSE)
-
-    @property
-    def n_calls(self) -> int:
-        """Complete calls so far."""
-        return self._calls.n_closed
+        self._go(At.THINK if starts_in_thinking else At.RESPONSE)
 
     def special(self, kind: Special) -> None:
         """A special token."""
@@ -128,8 +117,14 @@ class CompletionReader:
                 self._end_marker(separated=False)
             self._cut_call()
             if self._at is At.RESPONSE:
-                self._flush_stop()
+                self.answer.end(interrupted=False)
+        self._settle_answer()
         self._flush_outside()
+        said = self.answer.sent_content or self.calls.n_closed or self.calls.left_open
+        if self._passes_faulty_calls and not cut and not said:
+            self.calls.pass_faulty(self._max_calls)
+        else:
+            self.calls.show_faulty()
         self.over = True
 
     def _go(self, at: At) -> None:
@@ -139,7 +134,7 @@ class CompletionReader:
         self.whole_runs = (
             at in IN_VALUE
             or (at is At.THINK and not self._thinking.at_start)
-            or (at is At.RESPONSE and self._stop is None)
+            or (at is At.RESPONSE and not self._has_stop)
         )
 
     # -- markers
@@ -172,6 +167,8 @@ class CompletionReader:
         marker = self._marker.end(separated=False)
         self._go(self._at)
         self.repairs["cut_marker"] += 1
+        if kind == "open" and marker.name == "response":
+            self.answer.begin()
         if kind == "open" and marker.name == "call" and self._at in (At.TOOLS, At.BETWEEN):
             self._unparsed(marker.attributes.get("tool", ""), "cut_call")
 
@@ -201,11 +198,17 @@ class CompletionReader:
             case "argument" if at in IN_CALL:
                 self._begin_argument(marker.attributes)
             case "json" if at is At.CALL:
-                self._calls.block("")
+                self.calls.block("")
+                self._in_block = False
                 self._go(At.BLOCK)
+            case "message" if at is not At.ENDED and _is_of_another_role(marker):
+                self.repairs["other_message_opener"] += 1
+                self._cut_call()  # nothing says that it was complete
+                self._end_message(for_good=True)
             case "message":
                 self.repairs["message_opener"] += 1
             case _:
+                self._json_in_value = marker.name == "json" and at is At.ARGUMENT
                 self.repairs["misplaced_marker"] += 1
 
     def _close(self, name: str) -> None:
@@ -218,14 +221,23 @@ class CompletionReader:
             case "response" if at is At.RESPONSE:
                 self._end_response()
             case "response" if at is At.THINK:
-                self._end_think_by_closer("response_close_in_think")
+                self.repairs["response_close_in_think"] += 1
+                self._end_think(by_own_closer=False)
+            case "response" if at is At.BETWEEN and self.answer.interrupted:
+                self.answer.interrupted = False
             case "tools" if at in IN_TOOLS:
                 self._end_call_by_closer("tools")
                 self._end_tools()
             case "call" if at in IN_CALL:
                 self._end_call_by_closer("call")
+            case "json" if self._json_in_value:
+                self._json_in_value = False
+                self.repairs["misplaced_marker"] += 1
             case "argument" | "json" if at in IN_VALUE:
                 self._end_value()
+                if self._in_block:
+                    self._in_block = False
+                    self._go(At.BLOCK)
             case "message" if at is not At.ENDED:
                 self._end_message()
             case _:
@@ -241,7 +253,7 @@ class CompletionReader:
                 self._end_think()
             case At.RESPONSE:
                 self.repairs["response_close_missing"] += 1
-                self._end_response()
+                self._end_response(interrupted=True)
             case At.ARGUMENT | At.BLOCK:
                 self.repairs["channel_in_value"] += 1
                 self._cut_call()
@@ -250,45 +262,29 @@ class CompletionReader:
                 self.repairs["tools_close_missing"] += 1
                 self._end_call_by_closer("tools")
                 self._end_tools()
-        self._blank = ""
+        self._blanks.clear()
         self._flush_outside()
 
-    def _end_think(self) -> None:
-        if self._think_open:
-            self._think_open = False
-            self.events.append(ReasoningClosed())
+    def _end_think(self, *, by_own_closer: bool = True) -> None:
+        self.answer.thinking_closed(by_own_closer=by_own_closer)
         self._go(At.BETWEEN)
 
-    def _end_think_by_closer(self, repair: str) -> None:
-        """A closer that is not thinking's own: if nothing else was said, it was the answer.
-
-        See docs/decisions.md#d4.
-        """
-        was_answer = self._think_open and not self._answered
-        self.repairs[repair] += 1
-        self._end_think()
-        if not was_answer:
-            return
-        self._answered = True
-        self.thinking_was_answer = True
-        text = "".join(self._reasoning)
-        if self._stop:
-            text = self._stop.feed(text)
-            self._take_stop()
-            text += self._stop.flush()
-        if self._reasoning:
-            self.events.append(ReasoningWasContent(text))
+    def _settle_answer(self) -> None:
+        """No response follows."""
+        self.answer.settle()
+        if self.answer.stop_string is not None:
+            self.stopped = self.over = True
 
     def _begin_response(self) -> None:
-        self._answered = True
+        self.answer.begin()
         self._go(At.RESPONSE)
 
-    def _end_response(self) -> None:
-        self._flush_stop()
+    def _end_response(self, *, interrupted: bool = False) -> None:
+        self.answer.end(interrupted=interrupted)
         self._go(At.BETWEEN)
 
     def _begin_tools(self) -> None:
-        self._answered = True
+        self.answer.begun = True
         self._tools_closed = self._tools_seen
         self._tools_seen = True
         self._go(At.TOOLS)
@@ -297,16 +293,21 @@ class CompletionReader:
         self._flush_outside()
         self._go(At.BETWEEN)
 
-    def _end_message(self) -> None:
+    def _end_message(self, *, for_good: bool = False) -> None:
+        """The message ends. Where its close stands in thinking a response may follow, if not `for_good`."""
         match self._at:
             case At.THINK:
-                self._end_think_by_closer("message_close_in_think")
+                self.repairs["message_close_in_think"] += 1
+                self._end_think(by_own_closer=False)
+                if self.answer.may_be_thinking and not for_good:
+                    return
             case At.RESPONSE:
                 self.repairs["response_close_missing"] += 1
                 self._end_response()
             case at if at in IN_TOOLS:
                 self.repairs["tools_close_missing"] += 1
                 self._end_call_by_closer("message")
+        self._settle_answer()
         self._flush_outside()
         self._go(At.ENDED)
 
@@ -314,7 +315,7 @@ class CompletionReader:
         if self._at is not At.ENDED:
             self.repairs["message_close_missing"] += 1
             self._cut_call()  # nothing says that it was complete
-            self._end_message()
+            self._end_message(for_good=True)
         self.over = True
 
     # -- calls
@@ -329,39 +330,42 @@ class CompletionReader:
             self._leave_channel()
             self._begin_tools()
         self._flush_outside()
-        self._calls.begin(attributes, ignored=self._tools_closed)
+        self.calls.begin(attributes, ignored=self._tools_closed)
+        self._in_block = False
         self._go(At.CALL)
 
     def _begin_argument(self, attributes: dict[str, str]) -> None:
         if self._at in IN_VALUE:
             self.repairs["argument_close_missing"] += 1
+            self._in_block = self._at is At.BLOCK
             self._end_value()
-        self._calls.begin_argument(attributes)
+        self.calls.begin_argument(attributes)
         self._go(At.ARGUMENT)
 
     def _end_value(self) -> None:
         if self._at is At.ARGUMENT:
-            self._calls.end_argument()
+            self.calls.end_argument()
+        self._json_in_value = False
         self._go(At.CALL)
 
     def _end_call_by_closer(self, closer: str) -> None:
         """Close the open call, if there is one; `closer` may be that of an element around it."""
-        if not self._calls.is_open:
+        if not self.calls.is_open:
             return
         if closer != "call":
             self.repairs["call_close_missing"] += 1
         if self._at in IN_VALUE:
             self.repairs["argument_close_missing"] += 1
             self._end_value()
-        self._calls.close()
+        self.calls.close()
         self._go(At.TOOLS)
-        if self._calls.n_closed == self._max_calls:
+        if self.calls.n_closed == self._max_calls:
             self.stopped = self.over = True
 
     def _cut_call(self) -> None:
         """The completion ends, or another channel begins, inside a call."""
-        if self._calls.is_open:
-            self._calls.cut()
+        if self.calls.is_open:
+            self.calls.cut()
             self._go(At.TOOLS)
 
     # -- text, by the element that it is in
@@ -371,65 +375,50 @@ class CompletionReader:
             text = self._thinking.feed(text)
             self.whole_runs = not self._thinking.at_start
         if text:
-            self._emit_reasoning(text)
+            self.answer.reasoning(text)
 
     def _settle_thinking(self, follower: Special) -> bool:
         """Something other than text follows; true if it was the separator of a spelled marker."""
         verdict, text = self._thinking.settle(follower)
         self.whole_runs = True
         if text:
-            self._emit_reasoning(text)
+            self.answer.reasoning(text)
         if verdict == "close":
             self._end_think()
         return verdict != "text" and follower == "separator"
 
-    def _emit_reasoning(self, text: str) -> None:
-        if self._think_open:
-            self._reasoning.append(text)
-        self.events.append(Reasoning(text))
-
     def _response_text(self, text: str) -> None:
-        if self._stop:
-            text = self._stop.feed(text)
-            if text:
-                self.events.append(Content(text))
-            self._take_stop()
-        else:
-            self.events.append(Content(text))
-
-    def _take_stop(self) -> None:
-        """Note a stop string that was found; what follows it is not read."""
-        if self._stop and self._stop.hit is not None:
-            self.stop_string = self._stop.hit
+        """Where there are stop strings: what follows one is not read."""
+        if self.answer.content_until_stop(text):
             self.stopped = self.over = True
 
-    def _flush_stop(self) -> None:
-        if self._stop and (text := self._stop.flush()):
-            self.events.append(Content(text))
-
     def _between_text(self, text: str) -> None:
-        if self._answered:
-            self._outside_text(text)
+        goes_on = self.answer.interrupted
+        if not goes_on and (self.answer.begun or self.answer.may_be_thinking):
+            self._outside.append(text)
             return
-        self._blank += text
-        if self._blank.isspace():
+        self._blanks.append(text)
+        if text.isspace():
             return
-        # An answer without its opener (docs/decisions.md#d12).
-        text, self._blank = self._blank, ""
-        self.repairs["response_opener_missing"] += 1
+        # An answer without its opener (docs/decisions.md#d12), or one that an element interrupted (#r6).
+        text = "".join(self._blanks)
+        self._blanks.clear()
+        if not goes_on:
+            self.repairs["response_opener_missing"] += 1
         self._begin_response()
-        self._response_text(text)
-
-    def _outside_text(self, text: str) -> None:
-        self._outside.append(text)
+        self.text(text)
 
     def _flush_outside(self) -> None:
         text = "".join(self._outside)
-        self._outside = []
+        self._outside.clear()
         if text.strip():
             self.repairs["text_outside_channels"] += 1
             self._unparsed(text, "outside_channels")
 
     def _unparsed(self, text: str, why: Why) -> None:
         if text:
-            self.events.append(Unparsed(text, why))
+            self.out.events.append(Unparsed(text, why))
+
+
+def _is_of_another_role(opener: Marker) -> bool:
+    return opener.attributes.get("role", "").strip() not in ("", "assistant")

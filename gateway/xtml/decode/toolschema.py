@@ -1,16 +1,12 @@
-"""Fits a decoded argument to the tool's JSON schema where nothing is lost by it."""
+"""What a tool's JSON schema says about its arguments."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from json.encoder import encode_basestring
-from typing import Any, NamedTuple
+from typing import Any
 
 JSON_TYPES = frozenset({"boolean", "null", "number", "integer", "string", "object", "array"})
 _MAX_DEPTH = 50  # of nested sub-schemas; what is deeper restricts nothing
-_STRING_OR_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"?|-?Infinity|NaN', re.DOTALL)
 
 Types = frozenset[str] | None
 """The JSON types that a schema accepts; None is any."""
@@ -170,80 +166,3 @@ def _both(left: Types, right: Types) -> Types:
     if left is None or right is None:
         return left if right is None else right
     return (left & right) or None  # a contradiction restricts nothing
-
-
-class Literal(NamedTuple):
-    """A JSON text, unchanged but for NaN and Infinity, and its type."""
-
-    text: str
-    type: str
-
-
-def read_json(text: str) -> Literal | None:
-    """`text` if it is one strictly valid JSON value; NaN and Infinity become strings. Never raises."""
-    value = _loads(text)
-    if value is None and ("NaN" in text or "Infinity" in text):
-        text = _STRING_OR_CONSTANT.sub(lambda m: m[0] if m[0][0] == '"' else f'"{m[0]}"', text)
-        value = _loads(text)
-    if value is None:
-        return None
-    start = text.lstrip()[0]
-    named = {'"': "string", "{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null"}.get(
-        start
-    )
-    if named is None:
-        whole = text.strip()
-        named = "integer" if whole.lstrip("-").isdigit() or float(whole).is_integer() else "number"
-    return Literal(text, named)
-
-
-def _loads(text: str) -> list[Any] | None:
-    """The value in a list, or None. Numbers stay text: Python refuses to read very long ones."""
-    try:
-        return [json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-class Fitted(NamedTuple):
-    """An argument as JSON text; `fits` false where the schema asks for another type and none can be had."""
-
-    json: str
-    fits: bool
-
-
-def fit(text: str, written: str | None, accepted: Types) -> Fitted:
-    """The JSON text of an argument value.
-
-    `text` is the value as the model wrote it, `written` its type attribute (None: missing),
-    `accepted` what the schema takes. A value keeps its literal text, so `1e2` stays `1e2`
-    (docs/decisions.md#c08).
-    """
-    if written == "string" or (written is None and accepted == {"string"}):
-        return _fit_string(text, accepted)
-    literal = read_json(text)
-    if literal is None:
-        return Fitted(encode_basestring(text), accepted is None or "string" in accepted)
-    if accepted is None or literal.type in accepted:
-        return Fitted(literal.text, True)
-    if literal.type == "string":
-        return _fit_string(json.loads(literal.text), accepted)
-    if "string" in accepted and literal.type != "null":
-        return Fitted(encode_basestring(text), True)
-    return Fitted(literal.text, False)
-
-
-def _fit_string(text: str, accepted: Types) -> Fitted:
-    if accepted is None or "string" in accepted:
-        return Fitted(encode_basestring(text), True)
-    lowered = text.strip().lower()
-    if "boolean" in accepted and lowered in ("true", "false"):
-        return Fitted(lowered, True)
-    literal = read_json(text)
-    if literal is not None and literal.type in accepted:
-        return Fitted(literal.text, True)
-    return Fitted(encode_basestring(text), False)
