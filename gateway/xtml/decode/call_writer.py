@@ -72,7 +72,7 @@ class CallWriter:
 
     def raw_arguments(self) -> str:
         """The arguments as far as they are known; of a closed call JSON text, where that could be had."""
-        return self._body().strip()
+        return self._body()
 
     @property
     def stray(self) -> str:
