@@ -20,7 +20,7 @@ def locate(model: str | None, progress: Callable[[str], None] = lambda _: None) 
     first use, which `progress` is told.
 
     Raises:
-        EngineStartError: no such folder or repository, or it is no K3 checkpoint.
+        EngineStartError: no such folder or repository, or it is not a K3 checkpoint.
     """
     if model is None:
         from engine.mini.build import checkpoint_dir

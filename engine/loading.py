@@ -72,7 +72,7 @@ class Loading:
 
 
 class _Meter:
-    """Writes one process's count for the service; a count that cannot be written is no reason to stop."""
+    """Writes one process's count for the service; a count that cannot be written is not a reason to stop."""
 
     def __init__(self, folder: Path, shard_sizes: tuple[int, ...]) -> None:
         self._file = folder / f"{os.getpid()}.json"

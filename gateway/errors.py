@@ -83,7 +83,7 @@ def errors_of(invalid: ValidationError) -> list[dict[str, Any]]:
 def from_validation(errors: Sequence[dict[str, Any]], known: frozenset[str] = frozenset()) -> ApiError:
     """The first of pydantic's errors as a 400 that names the field.
 
-    Where a field is a union, pydantic's location carries the member's name too; such parts are no field
+    Where a field is a union, pydantic's location carries the member's name too; such parts are not a field
     names and are left out (`known` is not consulted for list positions).
     """
     error = errors[0]

@@ -128,7 +128,7 @@ def _logit_bias(request: ChatRequest, vocab: Vocab, engine: EngineInfo) -> dict[
         # The length first: Python refuses to read numbers of thousands of digits.
         if len(key) > 20 or not key.isascii() or not key.isdigit() or int(key) >= vocab.size:
             raise bad_request(
-                f"logit_bias: {key[:40]!r} is no token id; ids go from 0 to {vocab.size - 1}", "logit_bias"
+                f"logit_bias: {key[:40]!r} is not a token id; ids go from 0 to {vocab.size - 1}", "logit_bias"
             )
         bias[int(key)] = value
     return bias

@@ -24,7 +24,7 @@ from pydantic_settings import (
 MEBIBYTE = 1024 * 1024
 SECRETS_FOLDER = "/run/secrets"
 
-# K3_* variables that are no settings: of this module, of other parts, and of docker-compose.yml.
+# K3_* variables that are not settings: of this module, of other parts, and of docker-compose.yml.
 _OTHER_VARIABLES = frozenset(
     {
         "K3_CONFIG",
@@ -227,9 +227,9 @@ class Settings(BaseSettings):
         try:
             value.encode("idna")
         except UnicodeError:
-            raise ValueError(f"{value[:100]!r} is no host name and no address") from None
+            raise ValueError(f"{value[:100]!r} is neither a host name nor an address") from None
         if "\0" in value:
-            raise ValueError(f"{value[:100]!r} is no host name and no address")
+            raise ValueError(f"{value[:100]!r} is neither a host name nor an address")
         return value
 
     @field_validator("volatile_lines")
@@ -239,7 +239,7 @@ class Settings(BaseSettings):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         return value
 
     @classmethod
@@ -264,7 +264,7 @@ def load_settings(**flags: Any) -> Settings:
     """Settings from flags (None means not given), environment and the TOML file named by K3_CONFIG.
 
     Raises:
-        SettingsError: a value is wrong, the file is missing or no TOML, or a secret file is no text.
+        SettingsError: a value is wrong, the file is missing or not TOML, or a secret file is not text.
     """
     path = os.environ.get("K3_CONFIG")
     if path:
@@ -275,7 +275,7 @@ def load_settings(**flags: Any) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"
-        if first["type"] == "extra_forbidden":  # only the file can hold what is no setting
+        if first["type"] == "extra_forbidden":  # only the file can hold what is not a setting
             nearest = _nearest(name, Settings.model_fields)
             raise SettingsError(f"{path}: there is no setting {name!r}{nearest}") from None
         message = first["msg"].removeprefix("Value error, ")
@@ -290,7 +290,7 @@ def unknown_variables() -> list[str]:
     """A line for each `K3_*` environment variable that nothing reads, with the setting it resembles."""
     known = _OTHER_VARIABLES | {f"K3_{name.upper()}" for name in Settings.model_fields}
     return [
-        f"the environment variable {name} is no setting and has no effect" + _nearest(name, known)
+        f"the environment variable {name} is not a setting and has no effect" + _nearest(name, known)
         for name in sorted(os.environ)
         if name.startswith("K3_") and name not in known
     ]
@@ -306,7 +306,7 @@ def _from_json(text: str, wanted: str = 'list, such as ["a", "b"]') -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"this is no valid JSON; write a JSON {wanted}") from None
+        raise ValueError(f"this is not valid JSON; write a JSON {wanted}") from None
 
 
 def _split(text: str, separator: str) -> list[str]:

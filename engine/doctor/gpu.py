@@ -34,7 +34,7 @@ class Gpu:
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """The rows of QUERY's output. Lines that are no rows (warnings, "No devices were found") are skipped."""
+    """The rows of QUERY's output. Lines that are not rows (warnings, "No devices were found") are skipped."""
     gpus = []
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(row) != len(_FIELDS) or not row[0].strip().isdigit():

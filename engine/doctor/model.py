@@ -147,7 +147,7 @@ def shard_fault(path: Path) -> str | None:
         with path.open("rb") as file:
             n_header = int.from_bytes(file.read(8), "little")
             if actual < 8 or n_header > min(actual, _MAX_HEADER):
-                return "is no safetensors file"
+                return "is not a safetensors file"
             header = json.loads(file.read(n_header))
         end = max(
             (entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0
@@ -157,7 +157,7 @@ def shard_fault(path: Path) -> str | None:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        return "is no safetensors file"
+        return "is not a safetensors file"
     expected = 8 + n_header + end
     if actual != expected:
         return f"has {actual:,} of {expected:,} bytes"

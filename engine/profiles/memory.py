@@ -33,7 +33,7 @@ class CacheShape:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> CacheShape:
-        """The shape of the checkpoint with this config.json. Raises KeyError where it is no K3's."""
+        """The shape of the checkpoint with this config.json. Raises KeyError where it is not a K3's."""
         text = config["text_config"]
         linear = text["linear_attn_config"]
         return cls(

@@ -28,7 +28,7 @@ from gateway.xtml import (
 
 Json = dict[str, Any]
 
-# Extension field of a message (and of a delta): what the model wrote that is no part of the answer.
+# Extension field of a message (and of a delta): what the model wrote that is not part of the answer.
 UNPARSED = "k3_unparsed"
 
 

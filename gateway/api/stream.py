@@ -40,7 +40,7 @@ class EventStream(Response):
         headers: Mapping[str, str],
         keep_alive: float,
     ) -> None:
-        # nginx buffers answers unless told not to; a buffered stream is no stream.
+        # nginx buffers answers unless told not to; a buffered stream is not a stream.
         super().__init__(
             headers={"cache-control": "no-cache", "x-accel-buffering": "no", **headers},
             media_type=self.media_type,

@@ -18,7 +18,7 @@ EngineArgOption = Annotated[
 
 
 def parse_engine_args(pairs: list[str] | None) -> dict[str, Any]:
-    """`NAME=VALUE` pairs as a dict; a value that is no JSON is text.
+    """`NAME=VALUE` pairs as a dict; a value that is not JSON is text.
 
     Raises:
         SettingsError: a pair without `=` or name.

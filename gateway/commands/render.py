@@ -88,7 +88,7 @@ def tokens(
 def marked_text(prompt: Prompt, vocab: Vocab) -> str:
     """The prompt with its control tokens spelled out.
 
-    A spelling in text, which is no control token, is broken by a backslash: `<\\|close|>`. A run of media
+    A spelling in text, which is not a control token, is broken by a backslash: `<\\|close|>`. A run of media
     pads is one pad and its number, `<|media_pad|>x391`.
     """
     spelling = re.compile("|".join(map(re.escape, vocab.special_ids)))

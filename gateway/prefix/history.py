@@ -103,7 +103,7 @@ class HistoryRepair:
             self._put(key.digest(), reply.reasoning)
 
     def _turn_keys(self, tenant: str, messages: list[Message]) -> Iterator[tuple[int, bytes]]:
-        """Index and key of every assistant turn. Reasoning is no part of a key: it may have been dropped."""
+        """Index and key of every assistant turn. Reasoning is not part of a key: it may have been dropped."""
         so_far = _start(tenant)
         for index, message in enumerate(messages):
             so_far.update(_digest(message))

@@ -24,7 +24,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class RawArguments:
-    """Arguments that are no JSON object: one `json` block with the text as it came."""
+    """Arguments that are not a JSON object: one `json` block with the text as it came."""
 
     text: str
 

@@ -126,7 +126,7 @@ def test_a_file_that_is_no_shard(checkpoint_copy: Path) -> None:
     shard = first_shard(checkpoint_copy)
     for content in (b"", b"x", b"<html>not found</html>" * 9, (9).to_bytes(8, "little") + b"not json!"):
         shard.write_bytes(content)
-        assert model.shard_fault(shard) == "is no safetensors file"
+        assert model.shard_fault(shard) == "is not a safetensors file"
 
 
 def test_shards_that_only_the_index_knows(checkpoint_copy: Path) -> None:

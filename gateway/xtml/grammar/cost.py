@@ -1,8 +1,8 @@
 """What patterns and enums cost the engine, judged before they get there.
 
 The engine compiles grammars in few threads, which cannot be interrupted, and steps a matcher between two
-tokens of the whole batch: what is dear for one request is dear for all. The bounds were measured on xgrammar
-0.2.8 (docs/concepts/grammar.md); what cannot be judged cheap is not enforced.
+tokens of the whole batch: what is expensive for one request is expensive for all. The bounds were measured on
+xgrammar 0.2.8 (docs/concepts/grammar.md); what cannot be judged cheap is not enforced.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _Judge:
         if least != most and overlap([first, follow]):
             if endless:  # in another repeat, each round of that one goes on beside the others
                 weight = 3 if times == 1 else 5
-            else:  # a counter of characters that JSON may escape is dearer by far
+            else:  # a counter of characters that JSON may escape is far more expensive
                 weight = 1 + (most - least - 1) // (4 if overlap([first, _ESCAPED_IN_JSON]) else 50)
             self.choose(times * weight)
         count = max(least, _ENDLESS) if endless else most

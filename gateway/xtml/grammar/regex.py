@@ -32,7 +32,7 @@ def whole_text(pattern: str, *, in_json: bool) -> str:
     """`pattern`, which JSON schema searches for, as a regex of the whole text; `in_json`: of escaped text.
 
     Where a pattern is wide, raw text holds no `<` in it, nor right before it (see _NAME).
-    Raises UnsupportedPattern for look-around, back-references, anchors inside, and text that is no regex.
+    Raises UnsupportedPattern for look-around, back-references, anchors inside, and text that is not a regex.
     """
     out = []
     for starts, body, ends in _anchored(pattern):
@@ -43,7 +43,7 @@ def whole_text(pattern: str, *, in_json: bool) -> str:
 
 
 def cost(pattern: str) -> Cost:
-    """What `pattern` costs the engine. Raises UnsupportedPattern as `whole_text`, and if it is too dear."""
+    """What `pattern` costs the engine. Raises UnsupportedPattern as `whole_text`, or if too expensive."""
     if len(pattern) > _MAX_TEXT:
         raise UnsupportedPattern(f"longer than {_MAX_TEXT} characters")
     return pattern_cost(_anchored(pattern))

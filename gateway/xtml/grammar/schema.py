@@ -129,7 +129,7 @@ class Shapes:
             return
         if not isinstance(node, dict):
             if node is not True:
-                self._report(path, "is no schema")
+                self._report(path, "is not a schema")
             node = {}
         self._places_left -= 1
         if depth > MAX_DEPTH or self._places_left < 0:
@@ -330,7 +330,7 @@ class Shapes:
         if isinstance(declared, dict):
             properties = {k: v for k, v in declared.items() if v is not False}
         elif "properties" in node:
-            self._report(path, "properties is no object, not enforced")
+            self._report(path, "properties is not an object, not enforced")
         if isinstance(named, list):
             required = list(dict.fromkeys(k for k in named if isinstance(k, str)))
         extra = node.get("additionalProperties", not isinstance(declared, dict))
