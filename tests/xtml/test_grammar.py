@@ -491,7 +491,7 @@ LOOSE = [
         {"type": "array", "items": {"type": "string", "pattern": "(?!a)"}},
         "properties.x.items: pattern not enforced",
     ),
-    ("nonsense", "properties.x: is no schema"),
+    ("nonsense", "properties.x: is not a schema"),
     ({"anyOf": [{"type": "string"}, {"type": "banana"}]}, 'type "banana" is none of JSON\'s'),
     ({"type": "object", "properties": 5}, "properties.x: properties is no object"),
 ]
