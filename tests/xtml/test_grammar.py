@@ -493,7 +493,7 @@ LOOSE = [
     ),
     ("nonsense", "properties.x: is not a schema"),
     ({"anyOf": [{"type": "string"}, {"type": "banana"}]}, 'type "banana" is none of JSON\'s'),
-    ({"type": "object", "properties": 5}, "properties.x: properties is no object"),
+    ({"type": "object", "properties": 5}, "properties.x: properties is not an object"),
 ]
 
 
