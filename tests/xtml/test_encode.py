@@ -44,7 +44,7 @@ def test_golden_prompt_renders_as_written(golden: Golden, small_vocab: Vocab) ->
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
 def test_golden_prompt_has_its_ids_in_the_real_vocabulary(golden: Golden, real_vocab: Vocab) -> None:
-    """The counts and ids of the first fourteen are not this project's own."""
+    """The counts and ids of the first thirteen are not this project's own."""
     prompt = golden.render(real_vocab)
     assert readable(prompt, real_vocab) == golden.text
     assert (len(prompt.ids), prompt.n_hosted) == (golden.facts["n_tokens"], golden.facts["prompt_tokens"])

@@ -1,7 +1,8 @@
 """JSON as a model writes it, made readable for every client, and left as it is where it is readable already.
 
 Text that strict readers take stays byte for byte, so that a replay gives the same ids. What they would
-refuse, or read in different ways, is repaired where nothing is lost by it (docs/decoding.md, Arguments):
+refuse, or read in different ways, is repaired where nothing is lost by it (docs/concepts/decoding.md,
+Arguments):
 
 * raw control characters in strings are escaped, and so is a backslash that begins no escape;
 * `True`, `False`, `None` and other spellings of the three words are read;
