@@ -19,6 +19,7 @@ from gateway.xtml.conversation import (
 )
 from gateway.xtml.decode.call_ids import CallIds, opaque_call_id
 from gateway.xtml.decode.decoder import Decoder
+from gateway.xtml.decode.ending import Ending, Failure, FinishReason, failure_of
 from gateway.xtml.decode.events import (
     CallArguments,
     CallClosed,
@@ -57,7 +58,10 @@ __all__ = [
     "Conversation",
     "ConversationError",
     "Decoder",
+    "Ending",
     "Event",
+    "Failure",
+    "FinishReason",
     "Grammar",
     "MediaPart",
     "MediaPrompt",
@@ -81,6 +85,7 @@ __all__ = [
     "canonical_tool",
     "encode",
     "encode_assistant",
+    "failure_of",
     "fold",
     "from_request",
     "load_compiler",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 
 
@@ -34,7 +35,9 @@ class StopMatcher:
         starts = "".join({re.escape(s[0]) for s in strings})
         self._may_start = re.compile(f"[{starts}]").search if starts else lambda text: None
         self._node = 0
-        self._held = ""
+        self._held: deque[str] = deque()  # in the pieces in which it came, never looked at again
+        self._first_from = 0  # where what is held of the first piece begins
+        self._n_held = 0
         self.hit: str | None = None
 
     def _link(self) -> None:
@@ -56,20 +59,36 @@ class StopMatcher:
         """The text that is certain to stand before any stop string; sets `hit` when one is complete."""
         if not self._node and not self._may_start(text):
             return text
-        whole = self._held + text
         node = self._node
-        for end, char in enumerate(text, len(self._held) + 1):
+        for end, char in enumerate(text, 1):
             node = self._step(node, char)
             if self._found[node]:
                 self.hit = self._found[node]
-                self._node, self._held = 0, ""
-                return whole[: end - len(self.hit)]
+                safe = self._release(text[:end], len(self.hit))
+                self._held.clear()
+                self._node = self._n_held = self._first_from = 0
+                return safe
         self._node = node
-        safe = len(whole) - self._depth[node]
-        self._held = whole[safe:]
-        return whole[:safe]
+        return self._release(text, self._depth[node])
 
     def flush(self) -> str:
         """The text held back, now that no more follows."""
-        held, self._held, self._node = self._held, "", 0
-        return held
+        self._node = 0
+        return self._release("", 0)
+
+    def _release(self, text: str, n_keep: int) -> str:
+        """Hold `text` too, and let go of all but the last `n_keep` characters."""
+        if text:
+            self._held.append(text)
+        self._n_held += len(text)
+        released = []
+        while self._n_held > n_keep:
+            piece, start = self._held[0], self._first_from
+            n = min(len(piece) - start, self._n_held - n_keep)
+            released.append(piece[start : start + n])
+            self._n_held -= n
+            self._first_from += n
+            if self._first_from == len(piece):
+                self._held.popleft()
+                self._first_from = 0
+        return "".join(released)
