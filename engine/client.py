@@ -7,6 +7,7 @@ answers on HTTP before that is done.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from engine.errors import EngineStartError
 from engine.kv_events import KvEventReader, Listener
 from engine.launch import Progress, describe, launch_in_thread
+from engine.lean import Collected, LeanOutputs, Pushed, lean_outputs, summary
 from engine.profiles import Profile
 from engine.sampling import sampling_params, to_step
 from engine.types import (
@@ -27,6 +29,7 @@ from engine.types import (
     EngineRejected,
     Sampling,
     Step,
+    StepReceiver,
 )
 
 if TYPE_CHECKING:
@@ -35,10 +38,33 @@ if TYPE_CHECKING:
 
 _DEATH_POLL_SECONDS = 0.25
 _SHUTDOWN_SECONDS = 5.0
+_PROBE_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
 
 
 class _MediaCacheMiss(Exception):
     """The engine no longer has a picture that was sent by identity only."""
+
+
+def _pictures_lost() -> EngineError:
+    return EngineError(
+        "the engine keeps losing this request's pictures; its media cache is too small for them"
+    )
+
+
+def _as_engine_error(error: BaseException) -> EngineError:
+    """What vLLM raised, as this service's own."""
+    from vllm.exceptions import VLLMClientError
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    if isinstance(error, EngineError):
+        return error
+    if isinstance(error, EngineDeadError):
+        return EngineDead("the engine process has ended")
+    if isinstance(error, (VLLMClientError, ValueError, TypeError)):
+        return EngineRejected(str(error))
+    return EngineError(f"generation failed: {error}")
 
 
 class Engine:
@@ -47,6 +73,9 @@ class Engine:
     def __init__(self, llm: AsyncLLM, info: EngineInfo) -> None:
         self._running: AsyncLLM | None = llm
         self.info = info
+        self._outputs: LeanOutputs | None = None
+        self._lean: LeanOutputs | None = None
+        self._resending: set[asyncio.Task[None]] = set()
         self._events = KvEventReader({r: c.endpoint for r, c in llm.get_kv_event_sources().items()})
 
     @classmethod
@@ -67,8 +96,10 @@ class Engine:
         try:
             progress("warming up")
             engine._events.start()
+            engine._outputs = engine._lean = lean_outputs(llm)
             await engine._check_plugins()
             await engine._warm_up()
+            await engine._probe_lean()
             engine.info = replace(engine.info, state_groups=await engine._state_groups())
         except BaseException:
             await engine.shutdown()
@@ -92,9 +123,7 @@ class Engine:
                 return
             except _MediaCacheMiss:
                 continue
-        raise EngineError(
-            "the engine keeps losing this request's pictures; its media cache is too small for them"
-        )
+        raise _pictures_lost()
 
     async def abort(self, request_id: str) -> None:
         """Stop a request and free what it holds; unknown and finished ones are ignored."""
@@ -162,10 +191,14 @@ class Engine:
         if llm is None:
             return
         await self._events.close()
+        for task in list(self._resending):
+            task.cancel()
         # Left alone, vLLM's output task would take the closed sockets for a crash and log it as one.
         llm.output_processor.propagate_error(EngineDeadError())
         if llm.output_handler is not None:
             llm.output_handler.cancel()
+        if self._outputs is not None:
+            self._outputs.close()
         await asyncio.to_thread(llm.shutdown, _SHUTDOWN_SECONDS)
         # Its finalizer shuts down once more, which fails when the interpreter is already being torn down.
         llm.shutdown = lambda timeout=None: None  # type: ignore[method-assign]
@@ -202,16 +235,65 @@ class Engine:
                         if completion.finish_reason == "error":
                             raise self._failure(sampling, request_id, set() if begun else known)
                         begun = True
-                        yield to_step(completion, sampling, output.num_cached_tokens)
-        except EngineDeadError:
-            raise EngineDead("the engine process has ended") from None
-        except VLLMClientError as error:
-            raise EngineRejected(str(error)) from error
+                        yield to_step(completion, sampling.logprobs, output.num_cached_tokens)
+        except (EngineDeadError, VLLMClientError) as error:
+            raise _as_engine_error(error) from error
         except EngineGenerateError as error:
-            cause = error.__cause__
-            if isinstance(cause, (ValueError, TypeError)):
-                raise EngineRejected(str(cause)) from error
-            raise EngineError(f"generation failed: {cause or error}") from error
+            raise _as_engine_error(error.__cause__ or error) from error
+
+    def can_push(self, sampling: Sampling) -> bool:
+        """See `EngineClient.can_push`."""
+        return self._lean is not None and sampling.n == 1 and sampling.logprobs is None
+
+    async def push(
+        self, prompt: EnginePrompt, sampling: Sampling, request_id: str, receiver: StepReceiver
+    ) -> None:
+        """See `EngineClient.push`. Pictures are sent as `generate` sends them."""
+        self._check_length(prompt)
+        await self._push(prompt, sampling, request_id, receiver, resend=False)
+
+    async def _push(
+        self, prompt: EnginePrompt, sampling: Sampling, request_id: str, receiver: StepReceiver, resend: bool
+    ) -> None:
+        assert self._lean is not None  # `can_push` said so
+        loop = asyncio.get_running_loop()
+        known, engine_input = self._engine_input(prompt, resend)
+
+        def failed(error: Exception | None) -> None:
+            # Afterwards: vLLM's handler drops lost pictures from the mirror only when it has told of them.
+            loop.call_soon(settle, error)
+
+        def settle(error: Exception | None) -> None:
+            found = _as_engine_error(error) if error else self._failure(sampling, request_id, known)
+            if not isinstance(found, _MediaCacheMiss):
+                receiver.failed(found)
+            elif resend:
+                receiver.failed(_pictures_lost())
+            else:
+                self._resending.add(task := loop.create_task(again()))
+                task.add_done_callback(self._resending.discard)
+
+        async def again() -> None:
+            try:
+                await self._push(prompt, sampling, request_id, receiver, resend=True)
+            except EngineError as error:
+                receiver.failed(error)
+
+        try:
+            queue = await self._llm.add_request(
+                request_id,
+                engine_input,
+                sampling_params(sampling),
+                priority=sampling.priority,
+                data_parallel_rank=sampling.data_parallel_rank,
+                session_id=sampling.pin,
+            )
+        except asyncio.CancelledError:
+            await self.abort(request_id)
+            raise
+        except Exception as error:
+            raise _as_engine_error(error) from error
+        self._lean.attach(queue, Pushed(receiver, failed))
 
     def _engine_input(self, prompt: EnginePrompt, resend: bool) -> tuple[set[str], Any]:
         """The input, and the identities of pictures that go without their data.
@@ -238,7 +320,7 @@ class Engine:
                 items.append(kwargs_item(placed.item))
         return known, engine_input(prompt, items)
 
-    def _failure(self, sampling: Sampling, request_id: str, known: set[str]) -> Exception:
+    def _failure(self, sampling: Sampling, request_id: str, known: set[str]) -> EngineError | _MediaCacheMiss:
         """Why vLLM finished a request with the bare reason "error".
 
         `known`: pictures sent without data; those that the engine lacks were just dropped from the mirror.
@@ -273,6 +355,24 @@ class Engine:
         """Cache groups of recurrent layers, asked of the engine process."""
         groups = await self._llm.engine_core.call_utility_async("get_kv_cache_group_metadata")
         return frozenset(group["group_idx"] for group in groups if group["kind"] == "mamba")
+
+    async def _probe_lean(self) -> None:
+        """Ask one request both ways; where they differ, all requests go the ordinary way."""
+        if self._lean is None:
+            return
+        prompt = EnginePrompt(ids=[0] * 8)
+        sampling = Sampling(max_tokens=2, temperature=0.0, ignore_eos=True, read_cache=False)
+        try:
+            ordinary = [step async for step in self.generate(prompt, sampling, "probe-ordinary")]
+            lean = Collected()
+            await self.push(prompt, sampling, "probe-lean", lean)
+            async with asyncio.timeout(_PROBE_SECONDS):
+                pushed = await lean.done
+            if summary(pushed) != summary(ordinary):
+                raise ValueError(f"{summary(pushed)} instead of {summary(ordinary)}")
+        except (EngineError, ValueError, TimeoutError, AttributeError, TypeError) as error:
+            self._lean = None
+            log.warning("the lean output path is off, this vLLM does not fit it: %r", error)
 
     async def _warm_up(self) -> None:
         """The first request of a process is slow, and the first sign of a broken engine."""

@@ -41,13 +41,15 @@ def sampling_params(sampling: Sampling) -> SamplingParams:
             extra_args={"kv_transfer_params": {PIN_MARK: sampling.pin}} if sampling.pin is not None else None,
             skip_reading_prefix_cache=None if sampling.read_cache else True,
             detokenize=False,
+            # Made for this one request, so vLLM need not copy it in depth.
+            skip_clone=True,
             output_kind=RequestOutputKind.DELTA,
         )
     except (VLLMClientError, ValueError, TypeError) as error:
         raise EngineRejected(str(error)) from error
 
 
-def to_step(completion: CompletionOutput, sampling: Sampling, n_cached: int | None) -> Step:
+def to_step(completion: CompletionOutput, n_logprobs: int | None, n_cached: int | None) -> Step:
     """One completion's part of a RequestOutput. `n_cached`: prompt tokens read from the prefix cache."""
     ids = tuple(completion.token_ids)
     stop_token = None
@@ -56,9 +58,9 @@ def to_step(completion: CompletionOutput, sampling: Sampling, n_cached: int | No
         reason = completion.stop_reason
         stop_token = reason if isinstance(reason, int) else (ids[-1] if ids else None)
     logprobs = None
-    if sampling.logprobs is not None and completion.logprobs is not None:
+    if n_logprobs is not None and completion.logprobs is not None:
         pairs = zip(ids, completion.logprobs, strict=True)
-        logprobs = tuple(_token_logprob(token, position, sampling.logprobs) for token, position in pairs)
+        logprobs = tuple(_token_logprob(token, position, n_logprobs) for token, position in pairs)
     return Step(
         index=completion.index,
         token_ids=ids,

@@ -161,6 +161,17 @@ class CacheEventsLost:
 CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | CacheEventsLost
 
 
+class StepReceiver(Protocol):
+    """Who gets the steps of a pushed request. Called in the event loop's thread; must be quick and not raise.
+
+    The last call is a step with a finish reason, or `failed`.
+    """
+
+    def step(self, step: Step) -> None: ...
+
+    def failed(self, error: EngineError) -> None: ...
+
+
 class EngineClient(Protocol):
     """The only way the gateway reaches a model. `engine.client.Engine` is the real one."""
 
@@ -173,6 +184,20 @@ class EngineClient(Protocol):
 
         Closing the generator, or cancelling the task that reads it, aborts the request.
         Raises EngineRejected, EngineError or EngineDead.
+        """
+        ...
+
+    def can_push(self, sampling: Sampling) -> bool:
+        """Whether `push` takes such a request; `generate` takes all."""
+        ...
+
+    async def push(
+        self, prompt: EnginePrompt, sampling: Sampling, request_id: str, receiver: StepReceiver
+    ) -> None:
+        """Like `generate`, but calls `receiver` with each step as the engine's message is read.
+
+        Returns once the request is on its way; `abort` ends it early. Raises as `generate` does, where the
+        request is refused at once.
         """
         ...
 
