@@ -10,7 +10,17 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.types import CacheEvent, EngineInfo, EnginePrompt, FinishReason, Sampling, Step, TokenLogprob
+from engine.types import (
+    CacheEvent,
+    EngineError,
+    EngineInfo,
+    EnginePrompt,
+    FinishReason,
+    Sampling,
+    Step,
+    StepReceiver,
+    TokenLogprob,
+)
 
 
 @dataclass
@@ -48,6 +58,8 @@ class ScriptedEngine:
     patch_problems: list[str] = field(default_factory=list)
     listeners: list[Callable[[CacheEvent], None]] = field(default_factory=list)
     death: asyncio.Event = field(default_factory=asyncio.Event)
+    pushes: bool = True
+    pushed: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     async def generate(
         self, prompt: EnginePrompt, sampling: Sampling, request_id: str
@@ -84,8 +96,34 @@ class ScriptedEngine:
             if not finished:
                 self.aborted.append(request_id)
 
+    def can_push(self, sampling: Sampling) -> bool:
+        return self.pushes and sampling.n == 1 and sampling.logprobs is None
+
+    async def push(
+        self, prompt: EnginePrompt, sampling: Sampling, request_id: str, receiver: StepReceiver
+    ) -> None:
+        """As the real engine: steps come from a callback of the loop, an abort is the last step."""
+
+        async def run() -> None:
+            try:
+                async for step in self.generate(prompt, sampling, request_id):
+                    receiver.step(step)
+            except EngineError as error:
+                receiver.failed(error)
+            except asyncio.CancelledError:
+                receiver.step(Step(0, (), finish_reason="abort"))
+                raise
+
+        task = asyncio.create_task(run())
+        self.pushed[request_id] = task
+        task.add_done_callback(lambda _: self.pushed.pop(request_id, None))
+
     async def abort(self, request_id: str) -> None:
-        self.aborted.append(request_id)
+        if task := self.pushed.get(request_id):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        else:
+            self.aborted.append(request_id)
 
     def on_cache_event(self, listener: Callable[[CacheEvent], None]) -> None:
         self.listeners.append(listener)

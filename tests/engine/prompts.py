@@ -1,13 +1,14 @@
-"""Prompts of random tokens and pictures for tests of the engine."""
+"""Prompts of random tokens and pictures for tests of the engine, and both ways to its steps."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import numpy as np
 
-from engine.types import EnginePrompt, PlacedMedia, Sampling, Step
+from engine.types import EngineError, EnginePrompt, PlacedMedia, Sampling, Step
 from gateway.xtml import Vocab
 from media.types import MediaItem
 
@@ -42,6 +43,34 @@ def prompt_with_media(grids: Sequence[Grid], seed: int, vocab: Vocab, gap: int =
 
 async def run(engine, prompt: EnginePrompt, sampling: Sampling, request_id: str) -> list[Step]:
     return [step async for step in engine.generate(prompt, sampling, request_id)]
+
+
+class Queued:
+    """A receiver that queues."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Step | EngineError] = asyncio.Queue()
+        self.step = self.queue.put_nowait
+        self.failed = self.queue.put_nowait
+
+
+async def pushed(
+    engine, prompt: EnginePrompt, sampling: Sampling, request_id: str
+) -> AsyncGenerator[Step, None]:
+    """As `Engine.generate`, over `Engine.push`."""
+    receiver = Queued()
+    over = False
+    try:
+        await engine.push(prompt, sampling, request_id, receiver)
+        while not over:
+            step = await receiver.queue.get()
+            over = isinstance(step, EngineError) or step.finish_reason is not None
+            if isinstance(step, EngineError):
+                raise step
+            yield step
+    finally:
+        if not over:
+            await engine.abort(request_id)
 
 
 def tokens(steps: Sequence[Step], index: int = 0) -> list[int]:

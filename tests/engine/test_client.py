@@ -1,4 +1,7 @@
-"""The engine client over a real vLLM: sampling, aborting, grammars, pictures by identity, refusals."""
+"""The engine client over a real vLLM: sampling, aborting, grammars, pictures by identity, refusals.
+
+All of it on both ways to the steps: vLLM's ordinary one, and the lean one where it takes the request.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,26 @@ import pytest
 
 from engine.client import Engine
 from engine.types import EnginePrompt, EngineRejected, PlacedMedia, Sampling
-from tests.engine.prompts import prompt_with_media, random_ids, run, tokens
+from tests.engine.prompts import prompt_with_media, pushed, random_ids, run, tokens
+
+
+@pytest.fixture(params=["ordinary", "lean"], autouse=True)
+async def way(request, engine, monkeypatch) -> str:
+    await engine.reset_media_cache()  # of what the same test sent the other way
+    await engine.reset_prefix_cache()
+    ordinary = engine.generate
+
+    def generate(prompt, sampling, request_id):
+        if engine.can_push(sampling):
+            return pushed(engine, prompt, sampling, request_id)
+        return ordinary(prompt, sampling, request_id)
+
+    if request.param == "lean":
+        assert engine.can_push(Sampling(max_tokens=1))
+        assert not engine.can_push(Sampling(max_tokens=1, n=2))
+        assert not engine.can_push(Sampling(max_tokens=1, logprobs=0))
+        monkeypatch.setattr(engine, "generate", generate)
+    return request.param
 
 
 @pytest.fixture
@@ -197,13 +219,13 @@ GREEDY = Sampling(max_tokens=4, temperature=0, ignore_eos=True)
 def sent_items(engine: Engine, monkeypatch) -> list[list[bool]]:
     """For every request that goes out from now on: which of its items carry data."""
     sent: list[list[bool]] = []
-    stock = engine._llm.generate
+    stock = engine._llm.add_request
 
-    def spy(engine_input, *args, **kwargs):
+    def spy(request_id, engine_input, *args, **kwargs):
         sent.append([item is not None for item in engine_input["mm_kwargs"]["image"]])
-        return stock(engine_input, *args, **kwargs)
+        return stock(request_id, engine_input, *args, **kwargs)
 
-    monkeypatch.setattr(engine._llm, "generate", spy)
+    monkeypatch.setattr(engine._llm, "add_request", spy)
     return sent
 
 
