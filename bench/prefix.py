@@ -35,7 +35,7 @@ from engine.mini.build import checkpoint_dir
 from engine.profiles import COMMON_ENVIRONMENT, get_profile
 from gateway.app import build_app
 from gateway.assembly import media_library
-from gateway.rendering import Renderer
+from gateway.generation.rendering import Renderer
 from gateway.schema.chat import ChatRequest
 from gateway.service import Service
 from gateway.settings import Settings

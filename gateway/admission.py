@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from gateway.errors import LimitReached
 
-from gateway.errors import ApiError
+
+class Place:
+    """A request's place among those in progress; given back once, however often `release` is called."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission: Admission | None = admission
+
+    def release(self) -> None:
+        """Give it back; a stream does so before its client can see the end."""
+        if self._admission is not None:
+            self._admission.running -= 1
+            self._admission = None
 
 
 class Admission:
@@ -15,22 +25,17 @@ class Admission:
         self.limit = limit
         self.running = 0
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Hold a place for the time of a request.
+    def place(self) -> Place:
+        """Take a place.
 
         Raises:
-            ApiError: 429, all places are taken.
+            LimitReached: all places are taken.
         """
         if self.running >= self.limit:
-            raise ApiError(
-                429,
-                f"{self.running} requests are in progress, which is this server's limit; try again shortly",
+            raise LimitReached(
+                f"{self.running} requests are in progress, which is this server's limit "
+                "(max_concurrent_requests); try again shortly",
                 code="too_many_requests",
-                headers={"retry-after": "1"},
             )
         self.running += 1
-        try:
-            yield
-        finally:
-            self.running -= 1
+        return Place(self)

@@ -12,21 +12,11 @@ from starlette.middleware.errors import ServerErrorMiddleware
 
 from gateway.api import chat, engine, health, media, models, prefixes, tokens
 from gateway.api.disconnect import end_tasks
+from gateway.api.errors import install_handlers, unforeseen
+from gateway.api.notes import REPLY_HEADERS
+from gateway.api.openapi import describe
 from gateway.api.origin import guard_origins
-from gateway.errors import install_handlers, unforeseen
 from gateway.service import Service
-
-# What a browser's script may read of replies (docs/reference/api.md).
-REPLY_HEADERS = (
-    "retry-after",
-    "k3-effort",
-    "k3-prefix",
-    "k3-history-repair",
-    "k3-stability",
-    "k3-ignored",
-    "k3-media",
-    "k3-grammar-loosened",
-)
 
 
 def build_app(service: Service) -> FastAPI:
@@ -62,4 +52,5 @@ def build_app(service: Service) -> FastAPI:
         )
     for module in (chat, tokens, prefixes, media, models, engine, health):
         app.include_router(module.router)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app

@@ -1,70 +1,132 @@
-"""Errors as OpenAI clients know them: an HTTP status and `{"error": {message, type, param, code}}`."""
+"""What can be wrong with a request, as exceptions; which HTTP status each is, `gateway.api.errors` says.
+
+RequestError
+  InvalidRequest          the content is wrong; `param` names the field
+    ContextOverflow       the prompt does not fit
+  Unauthenticated, Forbidden, NotFound
+  BodyTooLarge, BodyNotTaken
+  LimitReached            a limit of the caller's own; it may try again
+  ReplyUnusable           the model's or the engine's reply cannot be given to the client
+  Unavailable             the service cannot answer now
+  ServerFault             a defect of this service
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from pydantic import ValidationError
-from starlette.exceptions import HTTPException
-
-_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-}
 
 
-class ApiError(Exception):
-    """Ends a request with `status` and an OpenAI error body. `param` names the field at fault."""
+class RequestError(Exception):
+    """Ends a request. `param` names the field at fault, `code` is for programs."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
         self.message = message
         self.param = param
         self.code = code
-        self.headers = headers or {}
-
-    @property
-    def body(self) -> dict[str, Any]:
-        kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
-
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.body, self.status, headers=self.headers)
 
 
-def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """400: the request's content is wrong."""
-    return ApiError(400, message, param=param, code=code)
+class InvalidRequest(RequestError):
+    """The request's content is wrong."""
 
 
-def server_failed() -> ApiError:
-    """500: a defect of the server; whoever answers with it sees to it that the log says more."""
-    return ApiError(500, "The server failed on this request; its log says why")
+class ContextOverflow(InvalidRequest):
+    """The prompt of `n_prompt` tokens leaves no room in a context of `limit` (docs/decisions.md#r21)."""
+
+    def __init__(self, n_prompt: int, limit: int, param: str = "messages") -> None:
+        super().__init__(
+            f"This model's maximum context length is {limit} tokens. However, your messages resulted in "
+            f"{n_prompt} tokens. Please reduce the length of the messages.",
+            param,
+            "context_length_exceeded",
+        )
+        self.n_prompt = n_prompt
+        self.limit = limit
 
 
-async def unforeseen(_: Request, __: Exception) -> JSONResponse:
-    """The answer to an error nobody expected; Starlette raises it again once this is sent, for the log."""
-    return server_failed().response()
+class Unauthenticated(RequestError):
+    """No key, or a wrong one."""
 
 
-def stopping() -> ApiError:
-    """503: the server was told to stop, and the time for what it had begun is over."""
-    return ApiError(503, "The server is stopping; try again, or elsewhere", code="server_stopping")
+class Forbidden(RequestError):
+    """The caller may not do this."""
+
+
+class NotFound(RequestError):
+    """There is no such model, prefix, response or file."""
+
+
+class BodyTooLarge(RequestError):
+    """The body is larger than this service takes; it is not read to its end."""
+
+
+class BodyNotTaken(RequestError):
+    """The body is of a type or an encoding that the route does not take."""
+
+
+class LimitReached(RequestError):
+    """A limit of the caller's own; it may try again after `retry_after` seconds."""
+
+    def __init__(
+        self, message: str, param: str | None = None, code: str | None = None, *, retry_after: float = 1
+    ) -> None:
+        super().__init__(message, param, code)
+        self.retry_after = retry_after
+
+
+class ReplyUnusable(RequestError):
+    """What the model wrote or the engine gave cannot be passed on."""
+
+
+class Unavailable(RequestError):
+    """The service is starting, stopping, full, or its engine is dead; `retry_after` in seconds."""
+
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        *,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, param, code)
+        self.retry_after = retry_after
+
+
+class ServerFault(RequestError):
+    """A defect of this service; whoever raises it sees to it that the log says more."""
+
+    def __init__(self) -> None:
+        super().__init__("The server failed on this request; its log says why")
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> InvalidRequest:
+    """The request's content is wrong."""
+    return InvalidRequest(message, param, code)
+
+
+def stopping() -> Unavailable:
+    """The server was told to stop, and the time for what it had begun is over."""
+    return Unavailable("The server is stopping; try again, or elsewhere", code="server_stopping")
+
+
+def decoders_lost(param: str) -> Unavailable:
+    """The processes that decode media were lost, twice."""
+    return Unavailable(f"{param}: the server's media decoder failed; try again", param, retry_after=1)
+
+
+_FAILURES = {
+    "empty_reply": "The model ended its reply without saying anything. Try again.",
+    "tool_choice_not_kept": "The model did not call the tool that tool_choice demands. Try again.",
+}
+
+
+def unusable_reply(failure: str) -> ReplyUnusable:
+    """A reply that gives its client nothing must not look like a success (docs/decisions.md#r3)."""
+    return ReplyUnusable(_FAILURES[failure], code=failure)
 
 
 def field_path(parts: Iterable[int | str]) -> str:
@@ -80,8 +142,8 @@ def errors_of(invalid: ValidationError) -> list[dict[str, Any]]:
     return [dict(e) for e in invalid.errors(include_url=False, include_input=False, include_context=False)]
 
 
-def from_validation(errors: Sequence[dict[str, Any]], known: frozenset[str] = frozenset()) -> ApiError:
-    """The first of pydantic's errors as a 400 that names the field.
+def from_validation(errors: Sequence[dict[str, Any]], known: frozenset[str] = frozenset()) -> InvalidRequest:
+    """The first of pydantic's errors as a refusal that names the field.
 
     Where a field is a union, pydantic's location carries the member's name too; such parts are not a field
     names and are left out (`known` is not consulted for list positions).
@@ -92,27 +154,3 @@ def from_validation(errors: Sequence[dict[str, Any]], known: frozenset[str] = fr
     param = field_path(where) or None
     message = str(error["msg"]).removeprefix("Value error, ")
     return bad_request(f"{param}: {message}" if param else message, param)
-
-
-def install_handlers(app: FastAPI) -> None:
-    """Make every error of the service, of FastAPI and of Starlette an OpenAI error body."""
-
-    @app.exception_handler(ApiError)
-    async def api_error(_: Request, error: ApiError) -> JSONResponse:
-        return error.response()
-
-    @app.exception_handler(RequestValidationError)
-    async def validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [{**e, "loc": e["loc"][1:]} for e in error.errors()]
-        return from_validation(errors).response()
-
-    app.add_exception_handler(Exception, unforeseen)
-
-    @app.exception_handler(HTTPException)
-    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
-        message = str(error.detail)
-        if error.status_code == 404:
-            message = f"No such path: {request.method} {request.url.path}"
-        elif error.status_code == 405:
-            message = f"{request.url.path} does not take {request.method}"
-        return ApiError(error.status_code, message, headers=dict(error.headers or {})).response()

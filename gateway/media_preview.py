@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from gateway.media_prompts import media_items, media_prompt, shown_prompt
+from gateway.generation.media_prompts import media_items, media_prompt, shown_prompt
 from media.config import MediaConfig
 from media.navit import target_size
 from media.picture import patch_limit_of

@@ -6,57 +6,13 @@ from short lists that the code knows, never from requests.
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.xtml import Decoder
-
-if TYPE_CHECKING:
-    from gateway.completion import Counts
-    from gateway.service import Service
-
-
-@dataclass(slots=True)
-class Totals:
-    """Sums over the completions of this process.
-
-    tokens:   by kind: prompt, cached (part of prompt), completion, reasoning (part of completion)
-    outcomes: requests by how they ended: finished, aborted (the client left), failed
-    repairs:  deviations from the chat format by kind (docs/concepts/decoding.md)
-    """
-
-    tokens: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    repairs: Counter[str] = field(default_factory=Counter)
-
-    @contextmanager
-    def counting(self, n_prompt: int, counts: Counts, decoders: Sequence[Decoder]) -> Iterator[None]:
-        """Add one request when it ends, however it ends."""
-        outcome = "finished"
-        try:
-            yield
-        except (GeneratorExit, asyncio.CancelledError):
-            outcome = "aborted"
-            raise
-        except BaseException:
-            outcome = "failed"
-            raise
-        finally:
-            self.outcomes[outcome] += 1
-            self.tokens["prompt"] += n_prompt
-            self.tokens["cached"] += counts.n_cached
-            self.tokens["completion"] += counts.n_completion
-            self.tokens["reasoning"] += counts.n_reasoning
-            for decoder in decoders:
-                self.repairs.update(decoder.repairs)
+from gateway.service import Service
 
 
 def exposition(service: Service) -> bytes:

@@ -10,19 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from fastapi import Request
-
 from engine.types import EngineClient
 from gateway.admission import Admission
 from gateway.auth import Keys
-from gateway.completion import Completions
-from gateway.errors import ApiError, bad_request
-from gateway.metrics import Totals
-from gateway.prefix.pinning import Pinning
-from gateway.prefix.tenants import SHARED, Tenant
-from gateway.rendering import Renderer
+from gateway.errors import NotFound, Unavailable
+from gateway.generation.counts import Totals
+from gateway.generation.generation import Generations
+from gateway.generation.rendering import Renderer
+from gateway.pins.pinning import Pinning
 from gateway.settings import Settings
-from gateway.xtml import Vocab
+from gateway.xtml import Reading, Vocab
 from media.store import MediaLibrary
 
 log = logging.getLogger(__name__)
@@ -87,7 +84,7 @@ class Service:
         self.engine: ServedEngine | None = None
         self._start_engine = start_engine
         self._on_failure = on_failure
-        self._completions: Completions | None = None
+        self._generations: Generations | None = None
         self._pinning: Pinning | None = None
         self._keeping_pins: asyncio.Task[None] | None = None
 
@@ -95,7 +92,7 @@ class Service:
         """Start the engine and watch over it; cancelling shuts it down."""
         try:
             self.engine = await self._start_engine(self._report)
-            self._completions = Completions(self.renderer, self.engine, self.totals, self.ending)
+            self._generations = Generations(self.renderer, self.engine, self.totals, self.ending)
             await self._until_patches_agree()
             self.renderer.prefixes.attach(self.engine.info)
             self._pinning = Pinning(self.renderer, self.engine)
@@ -120,7 +117,7 @@ class Service:
         """The engine patches of the front end and of every rank (`patches.overview`).
 
         Raises:
-            ApiError: 503, the engine is not up.
+            Unavailable: the engine is not up.
         """
         if self.engine is None:
             raise self._not_ready()
@@ -143,53 +140,48 @@ class Service:
         self.ending.set()
         if self._keeping_pins is not None:
             self._keeping_pins.cancel()
-        if self._completions is not None:
-            await self._completions.end_all()
+        if self._generations is not None:
+            await self._generations.end_all()
 
-    def completions(self) -> Completions:
+    def generations(self) -> Generations:
         """The way to the model.
 
         Raises:
-            ApiError: 503, the engine is not up, with what it is doing.
+            Unavailable: the engine is not up, with what it is doing.
         """
-        if self._completions is None or self.status.phase != "ready":
+        if self._generations is None or self.status.phase != "ready":
             raise self._not_ready()
-        return self._completions
+        return self._generations
 
     def pinning(self) -> Pinning:
         """The pinned prefixes.
 
         Raises:
-            ApiError: 503, the engine is not up.
+            Unavailable: the engine is not up.
         """
         if self._pinning is None or self.status.phase != "ready":
             raise self._not_ready()
         return self._pinning
 
-    def tenant(self, request: Request, key: str | None, user: str | None) -> Tenant:
-        """Whose cache a request uses: its own, or with the header `k3-cache: shared` the shared one."""
-        wanted = request.headers.get("k3-cache", "own")
-        if wanted not in ("own", SHARED):
-            raise bad_request("The header k3-cache is `own` or `shared`", "k3-cache")
-        return self.renderer.prefixes.tenant(key, user, shared=wanted == SHARED)
+    def reading(self) -> Reading:
+        """How requests are to be read, for one of them."""
+        return Reading()
 
     def check_model(self, name: str) -> None:
-        """Raises ApiError 404 for a model that is not served here."""
+        """Raises NotFound for a model that is not served here."""
         names = self.settings.served_model_name
         if name not in names:
-            raise ApiError(
-                404,
+            raise NotFound(
                 f"The model {name[:100]!r} does not exist; this server has {', '.join(names)}",
-                param="model",
-                code="model_not_found",
+                "model",
+                "model_not_found",
             )
 
-    def _not_ready(self) -> ApiError:
-        return ApiError(
-            503,
+    def _not_ready(self) -> Unavailable:
+        return Unavailable(
             f"The engine is not ready: {self.status.phase}, {self.status.detail}",
             code="engine_not_ready",
-            headers={"retry-after": "5"},
+            retry_after=5,
         )
 
     def _report(self, detail: str) -> None:
@@ -205,8 +197,3 @@ class Service:
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("prefixes are pinned no longer", exc_info=error)
-
-
-def service_of(request: Request) -> Service:
-    """The service of the app that got this request."""
-    return request.app.state.service

@@ -106,6 +106,12 @@ class Settings(BaseSettings):
     reasoning_field: Literal["reasoning_content", "both"] = Field(
         "reasoning_content", description="Name of the thinking text in replies; `both` adds `reasoning`."
     )
+    faulty_calls: Literal["pass", "hide"] = Field(
+        "pass",
+        description="A call of an undeclared tool or with broken arguments, where it is all that the reply "
+        "has: passed on, so that the agent answers it and the model corrects itself, or hidden, which makes "
+        "the reply an error.",
+    )
     tool_call_ids: Literal["opaque", "positional"] = Field(
         "opaque", description="Tool-call ids: `call_` and 24 characters, or `{name}_{n}`."
     )

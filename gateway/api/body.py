@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from gateway.api.disconnect import ClientDisconnected, unless_ended
-from gateway.errors import ApiError, bad_request, errors_of, from_validation
+from gateway.errors import BodyNotTaken, BodyTooLarge, bad_request, errors_of, from_validation
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -25,8 +25,9 @@ async def read_body(request: Request, limit: int) -> bytes:
     """The whole body.
 
     Raises:
-        ApiError: 413, the body is larger than `limit` bytes, by its Content-Length or while it is read;
-            415, it is compressed; 503, the server ends while the body is still being sent.
+        BodyTooLarge: the body is larger than `limit` bytes, by its Content-Length or while it is read.
+        BodyNotTaken: it is compressed.
+        Unavailable: the server ends while the body is still being sent.
         ClientDisconnected: the client went away while sending.
     """
     try:
@@ -40,11 +41,8 @@ async def _read(request: Request, limit: int) -> bytes:
     encoding = ", ".join(request.headers.getlist("content-encoding"))
     if any(name.strip().lower() not in ("", "identity") for name in encoding.split(",")):
         await _drain(stream)
-        raise ApiError(
-            415,
-            f"Content-Encoding {encoding[:40]!r} is not taken; send the body uncompressed",
-            param="content-encoding",
-            headers={"accept-encoding": "identity"},
+        raise BodyNotTaken(
+            f"Content-Encoding {encoding[:40]!r} is not taken; send the body uncompressed", "content-encoding"
         )
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
@@ -81,7 +79,8 @@ async def read_json(request: Request, model: type[Model], limit: int) -> Model:
     """The body as `model`.
 
     Raises:
-        ApiError: 400 that names the field, 413.
+        InvalidRequest: names the field.
+        BodyTooLarge, BodyNotTaken, Unavailable: see `read_body`.
         ClientDisconnected: the client went away while sending.
     """
     body = await read_body(request, limit)
@@ -98,10 +97,8 @@ async def read_json(request: Request, model: type[Model], limit: int) -> Model:
     raise from_validation(errors, frozenset(model.model_fields))
 
 
-def _too_large(limit: int) -> ApiError:
-    return ApiError(
-        413,
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(
         f"The body is larger than {limit} bytes. Send pictures and clips as URLs, or smaller ones.",
         code="request_too_large",
-        headers={"connection": "close"},
     )

@@ -10,7 +10,6 @@ from fastapi import Request
 from starlette.types import Receive
 
 from gateway.errors import stopping
-from gateway.service import service_of
 
 Result = TypeVar("Result")
 
@@ -30,7 +29,7 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
 
     Raises:
         ClientDisconnected: the client went away first. `work` has then been cancelled and has ended.
-        ApiError: 503, `Service.end_requests` came first; likewise.
+        Unavailable: `Service.end_requests` came first; likewise.
     """
     work = _unless(work, disconnected(request.receive), ClientDisconnected())
     return await unless_ended(request, work)
@@ -40,9 +39,9 @@ async def unless_ended(request: Request, work: Coroutine[Any, Any, Result]) -> R
     """Await `work`; cancel it when the server ends what is not done.
 
     Raises:
-        ApiError: 503, `Service.end_requests` came first. `work` has then been cancelled and has ended.
+        Unavailable: `Service.end_requests` came first. `work` has then been cancelled and has ended.
     """
-    return await _unless(work, service_of(request).ending.wait(), stopping())
+    return await _unless(work, request.app.state.service.ending.wait(), stopping())
 
 
 async def _unless(

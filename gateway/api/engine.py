@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
+from gateway.api.deps import Authorised
 from gateway.api.openapi import error_responses
-from gateway.service import service_of
 
 router = APIRouter(tags=["engine"])
 
 
 @router.get("/v1/engine/patches", responses=error_responses(401, 503))
-async def engine_patches(request: Request) -> dict[str, Any]:
+async def engine_patches(caller: Authorised) -> dict[str, Any]:
     """The table of `k3 patches`, from the running engine."""
-    service = service_of(request)
-    service.keys.check(request)
-    return await service.engine_patches()
+    return await caller.service.engine_patches()

@@ -11,8 +11,8 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from engine.types import EngineDead
+from gateway.api.deps import Served
 from gateway.metrics import exposition
-from gateway.service import service_of
 
 router = APIRouter(tags=["health"])
 _UNAVAILABLE: dict[int | str, dict[str, Any]] = {503: {"description": "Not (yet, or any more)"}}
@@ -31,9 +31,8 @@ async def index(request: Request) -> dict[str, Any]:
 
 
 @router.get("/health", responses=_UNAVAILABLE)
-async def health(request: Request) -> JSONResponse:
+async def health(service: Served) -> JSONResponse:
     """200 while the process does its work, starting included; 503 once the engine died."""
-    service = service_of(request)
     if service.status.phase == "ready" and service.engine is not None:
         try:
             await service.engine.check_health()
@@ -43,16 +42,15 @@ async def health(request: Request) -> JSONResponse:
 
 
 @router.get("/ready", responses=_UNAVAILABLE)
-async def ready(request: Request) -> JSONResponse:
+async def ready(service: Served) -> JSONResponse:
     """200 once requests are answered; before that 503 with what is being done and for how long."""
-    status = service_of(request).status
+    status = service.status
     return JSONResponse(status.as_json(), 200 if status.phase == "ready" else 503)
 
 
 @router.get("/version")
-async def version(request: Request) -> dict[str, Any]:
+async def version(service: Served) -> dict[str, Any]:
     """Versions of this service and of what computes."""
-    service = service_of(request)
     return {
         "version": importlib.metadata.version("k3-gateway"),
         "engine": service.engine.info.engine_version if service.engine else None,
@@ -62,6 +60,6 @@ async def version(request: Request) -> dict[str, Any]:
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics(request: Request) -> Response:
+async def metrics(service: Served) -> Response:
     """Counters for Prometheus: requests, tokens, repairs, media, prefixes."""
-    return Response(exposition(service_of(request)), media_type=CONTENT_TYPE_LATEST)
+    return Response(exposition(service), media_type=CONTENT_TYPE_LATEST)

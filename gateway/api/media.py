@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from python_multipart.exceptions import FormParserError
@@ -15,12 +15,13 @@ from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from gateway.api.body import read_body, read_json
-from gateway.api.disconnect import ClientDisconnected, unless_disconnected
+from gateway.api.deps import Admitted, Authorised
+from gateway.api.disconnect import unless_disconnected
 from gateway.api.openapi import bodies_of, error_responses
-from gateway.errors import ApiError, bad_request, errors_of, from_validation
+from gateway.errors import bad_request, decoders_lost, errors_of, from_validation
 from gateway.media_preview import preview_of
 from gateway.schema.media import MediaPreview, PreviewOptions, PreviewRequest, PreviewUpload
-from gateway.service import Service, service_of
+from gateway.service import Service
 from media.preview import is_clip
 from media.process import WorkerError
 from media.types import Clip, MediaError, Picture
@@ -38,33 +39,27 @@ _MULTIPART = "multipart/form-data"
     responses=error_responses(400, 401, 413, 415, 429, 503),
     summary="Show what the model sees of a picture or clip",
 )
-async def preview(request: Request) -> Any:
+async def preview(request: Request, caller: Authorised, place: Admitted) -> Any:
     """Show what the model sees of a picture or clip: sizes, tokens, prompt text, and a picture of it.
 
     Takes JSON with a `url`, or a form with the file itself in the field `file`. Needs no engine.
     """
-    service = service_of(request)
-    tenant = service.renderer.prefixes.tenant(service.keys.check(request), None)
+    service = caller.service
     limit = service.settings.max_body_bytes
-    try:
-        if request.headers.get("content-type", "").lower().startswith(_MULTIPART):
-            param = "file"
-            options, data = await _form(request.headers, await read_body(request, limit))
-        else:
-            param = "url"
-            options, data = await read_json(request, PreviewRequest, limit), None
-        with service.admission.place():
-            return await unless_disconnected(
-                request, _preview(service, options, data, param, tenant.salt or "")
-            )
-    except ClientDisconnected:
-        return Response(status_code=499)
+    if request.headers.get("content-type", "").lower().startswith(_MULTIPART):
+        param = "file"
+        options, data = await _form(request.headers, await read_body(request, limit))
+    else:
+        param = "url"
+        options, data = await read_json(request, PreviewRequest, limit), None
+    salt = caller.tenant().salt or ""
+    return await unless_disconnected(request, _preview(service, options, data, param, salt))
 
 
 async def _preview(
     service: Service, options: PreviewOptions, data: bytes | None, param: str, salt: str
 ) -> JSONResponse:
-    """Raises ApiError: 400 that names `param`, 503."""
+    """Raises InvalidRequest that names `param`, Unavailable."""
     library = service.renderer.media
     try:
         if data is None:
@@ -80,13 +75,13 @@ async def _preview(
         raise bad_request(f"{param}: {error}", param) from None
     except WorkerError as error:
         log.error("a preview could not be made: %s", error)
-        raise ApiError(503, f"{param}: the server's media decoder failed; try again", param=param) from error
+        raise decoders_lost(param) from error
     # Not through the response model: the reply is ours, and checking thousands of chunks takes its time.
     return JSONResponse(await asyncio.to_thread(preview_of, media, library.config, options.detail))
 
 
 async def _form(headers: Headers, body: bytes) -> tuple[PreviewOptions, bytes]:
-    """The options and the file of a multipart form. Raises ApiError 400 that names the field."""
+    """The options and the file of a multipart form. Raises InvalidRequest that names the field."""
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
+from gateway.api.deps import Authorised
 from gateway.api.openapi import error_responses
 from gateway.schema.models import Model, ModelList
-from gateway.service import Service, service_of
+from gateway.service import Service
 
 router = APIRouter(tags=["models"])
 
 
 @router.get("/v1/models", response_model=ModelList, responses=error_responses(401))
-async def list_models(request: Request) -> Any:
+async def list_models(caller: Authorised) -> Any:
     """All names this server answers to."""
-    service = service_of(request)
-    service.keys.check(request)
+    service = caller.service
     return {"object": "list", "data": [_model(service, name) for name in service.settings.served_model_name]}
 
 
 @router.get("/v1/models/{name:path}", response_model=Model, responses=error_responses(401, 404))
-async def get_model(request: Request, name: str) -> Any:
+async def get_model(caller: Authorised, name: str) -> Any:
     """One of them."""
-    service = service_of(request)
-    service.keys.check(request)
+    service = caller.service
     service.check_model(name)
     return _model(service, name)
 

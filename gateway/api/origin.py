@@ -19,11 +19,12 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.errors import ApiError
+from gateway.api.errors import response_of
+from gateway.api.keys import presented_key
+from gateway.errors import BodyNotTaken, Forbidden, RequestError, Unauthenticated
 from gateway.service import Service
 
 JSON = "application/json"
@@ -36,10 +37,10 @@ def guard_origins(app: FastAPI, service: Service) -> None:
     """Install the guard; call it before the middleware of CORS, which is to see the guard's refusals."""
     settings = service.settings
 
-    def authenticated(request: Request) -> bool:
+    def authenticated(headers: Headers) -> bool:
         try:
-            return service.keys.check(request) is not None
-        except ApiError:
+            return service.keys.check(presented_key(headers)) is not None
+        except Unauthenticated:
             return False
 
     app.add_middleware(
@@ -62,7 +63,7 @@ class OriginGuard:
         self,
         app: ASGIApp,
         *,
-        authenticated: Callable[[Request], bool],
+        authenticated: Callable[[Headers], bool],
         routes: Sequence[BaseRoute],
         allowed: Iterable[str] = (),
         any_host: bool = False,
@@ -75,16 +76,19 @@ class OriginGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A preflight changes nothing, and carries no key: CORS answers it.
-        if scope["type"] != "http" or scope["method"] == "OPTIONS" or self._authenticated(Request(scope)):
+        if scope["type"] != "http" or scope["method"] == "OPTIONS":
+            return await self.app(scope, receive, send)
+        headers = Headers(scope=scope)
+        if self._authenticated(headers):
             return await self.app(scope, receive, send)
         types = types_of(self.routes, scope) if scope["method"] in _WITH_BODY else None
-        error = refusal(Headers(scope=scope), types, allowed=self.allowed, any_host=self.any_host)
-        await (self.app if error is None else error.response())(scope, receive, send)
+        error = refusal(headers, types, allowed=self.allowed, any_host=self.any_host)
+        await (self.app if error is None else response_of(error))(scope, receive, send)
 
 
 def refusal(
     headers: Headers, types: Sequence[str] | None, *, allowed: frozenset[str], any_host: bool
-) -> ApiError | None:
+) -> RequestError | None:
     """Why a request without a valid key is refused, None if it is not.
 
     types:    media types that the route takes, None where it takes no body
@@ -93,19 +97,17 @@ def refusal(
     """
     host = headers.get("host", "")
     if host and not any_host and not is_loopback(_split(host)[0]):
-        return ApiError(
-            403,
+        return Forbidden(
             f"The Host {host[:100]!r} is not a name of this machine, and this service asks for no key: it "
             "only answers to localhost. Set api_keys, or allow_anonymous to let everybody in.",
-            param="host",
+            "host",
         )
     origin = headers.get("origin")
     if origin is not None and not _may_call(origin, headers, allowed):
-        return ApiError(
-            403,
+        return Forbidden(
             f"Pages of {origin[:100]!r} may not call this service: send a valid API key, or let the operator "
             "add the origin to the setting cors_origins.",
-            param="origin",
+            "origin",
         )
     if types is None:
         return None
@@ -114,11 +116,10 @@ def refusal(
     if given in types or (given in ("", _CURL_FORM) and not is_page and JSON in types):
         return None
     shown = repr(given[:60]) if given else "missing"
-    return ApiError(
-        415,
+    return BodyNotTaken(
         f"The Content-Type is {shown}; this path takes {' or '.join(types)}. "
         f"Send `Content-Type: {types[0]}`.",
-        param="content-type",
+        "content-type",
     )
 
 

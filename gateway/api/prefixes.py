@@ -7,19 +7,20 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
 
 from engine.types import EngineDead, EngineError, Sampling
 from gateway.api.body import read_json
-from gateway.api.disconnect import ClientDisconnected, unless_disconnected
-from gateway.api.engine_errors import engine_failed
+from gateway.api.deps import Authorised, Caller
+from gateway.api.disconnect import unless_disconnected
 from gateway.api.openapi import body_of, error_responses
-from gateway.errors import ApiError
-from gateway.prefix.pins import Pin
+from gateway.errors import Forbidden, NotFound
+from gateway.generation.engine_errors import as_request_error
+from gateway.pins.book import Pin
 from gateway.prefix.tenants import SHARED, Tenant
 from gateway.schema.chat import ChatRequest
 from gateway.schema.prefixes import Explained, Pinned, PinnedList, PinRequest
-from gateway.service import Service, service_of
+from gateway.service import Service
+from gateway.wire.chat.request import read_chat
 
 router = APIRouter(tags=["prefixes"])
 
@@ -31,30 +32,27 @@ router = APIRouter(tags=["prefixes"])
     openapi_extra=body_of(PinRequest),
     responses=error_responses(400, 401, 403, 413, 415, 503),
 )
-async def pin_prefix(request: Request) -> Any:
+async def pin_prefix(request: Request, caller: Authorised) -> Any:
     """Render, prefill and keep a prefix; answers when every rank was asked whether it has it."""
-    service = service_of(request)
-    key = service.keys.check(request)
+    service = caller.service
+    pinning = service.pinning()
+    body = await read_json(request, PinRequest, service.settings.max_body_bytes)
+    tenant = _tenant_for_pin(caller, body)
+    before = pinning.book.get(tenant.name, body.name)
+    if before is not None and before.from_settings:
+        raise _belongs_to_settings(before)
     try:
-        body = await read_json(request, PinRequest, service.settings.max_body_bytes)
-        pinning = service.pinning()
-        tenant = _tenant_for_pin(service, key, body)
-        before = pinning.book.get(tenant.name, body.name)
-        if before is not None and before.from_settings:
-            raise _belongs_to_settings(before)
         pin = await unless_disconnected(request, pinning.pin(tenant, body))
-    except ClientDisconnected:
-        return Response(status_code=499)
     except EngineDead as error:
-        raise engine_failed(error) from error
+        raise as_request_error(error) from error
     return pinning.as_json(pin)
 
 
 @router.get("/v1/prefixes", response_model=PinnedList, responses=error_responses(401, 503))
-async def list_prefixes(request: Request, user: str | None = None) -> Any:
+async def list_prefixes(caller: Authorised, user: str | None = None) -> Any:
     """The caller's pins and the shared ones."""
-    service = service_of(request)
-    tenant = _caller(service, request, user)
+    service = caller.service
+    tenant = service.renderer.prefixes.tenant(caller.key, user)
     pinning, prefixes = service.pinning(), service.renderer.prefixes
     return {
         "object": "list",
@@ -67,20 +65,18 @@ async def list_prefixes(request: Request, user: str | None = None) -> Any:
 
 
 @router.get("/v1/prefixes/{name}", response_model=Pinned, responses=error_responses(401, 404, 503))
-async def get_prefix(request: Request, name: str, user: str | None = None) -> Any:
+async def get_prefix(caller: Authorised, name: str, user: str | None = None) -> Any:
     """One of them."""
-    service = service_of(request)
-    return service.pinning().as_json(_find(service, _caller(service, request, user), name))
+    return caller.service.pinning().as_json(_find(caller, user, name))
 
 
 @router.delete("/v1/prefixes/{name}", status_code=204, responses=error_responses(401, 403, 404, 503))
-async def delete_prefix(request: Request, name: str, user: str | None = None) -> None:
+async def delete_prefix(caller: Authorised, name: str, user: str | None = None) -> None:
     """Keep it no longer."""
-    service = service_of(request)
-    pin = _find(service, _caller(service, request, user), name)
+    pin = _find(caller, user, name)
     if pin.from_settings:
         raise _belongs_to_settings(pin)
-    service.pinning().book.remove(pin)
+    caller.service.pinning().book.remove(pin)
 
 
 @router.post(
@@ -89,21 +85,16 @@ async def delete_prefix(request: Request, name: str, user: str | None = None) ->
     openapi_extra=body_of(ChatRequest),
     responses=error_responses(400, 401, 404, 413, 415, 502, 503),
 )
-async def explain_prefix(request: Request, probe: bool = False) -> Any:
+async def explain_prefix(request: Request, caller: Authorised, probe: bool = False) -> Any:
     """What would become of a chat request's prompt. `?probe=true` asks the engine, which computes it."""
-    service = service_of(request)
-    key = service.keys.check(request)
-    try:
-        body = await read_json(request, ChatRequest, service.settings.max_body_bytes)
-        service.check_model(body.model)
-        tenant = service.tenant(request, key, body.user)
-        return await unless_disconnected(request, _explain(service, body, tenant, probe))
-    except ClientDisconnected:
-        return Response(status_code=499)
+    service = caller.service
+    body = await read_json(request, ChatRequest, service.settings.max_body_bytes)
+    service.check_model(body.model)
+    return await unless_disconnected(request, _explain(service, body, caller.tenant(body.user), probe))
 
 
 async def _explain(service: Service, body: ChatRequest, tenant: Tenant, probe: bool) -> dict[str, Any]:
-    rendered = await service.renderer.render(body, tenant)
+    rendered = await service.renderer.render(read_chat(body, service.reading()), tenant)
     prefixes, written = service.renderer.prefixes, rendered.written
     account, match = prefixes.explain(tenant, written, body.prompt_cache_key)
     if probe:
@@ -119,7 +110,7 @@ async def _explain(service: Service, body: ChatRequest, tenant: Tenant, probe: b
                 async for step in steps:
                     account.n_cached = max(account.n_cached or 0, step.n_cached or 0)
         except EngineError as error:
-            raise engine_failed(error) from error
+            raise as_request_error(error) from error
     known = match.known[-1].end if match.known else 0
     sections = [
         {
@@ -134,34 +125,29 @@ async def _explain(service: Service, body: ChatRequest, tenant: Tenant, probe: b
     return {**account.as_json(), "unit": prefixes.unit, "sections": sections}
 
 
-def _caller(service: Service, request: Request, user: str | None) -> Tenant:
-    return service.renderer.prefixes.tenant(service.keys.check(request), user)
-
-
-def _tenant_for_pin(service: Service, key: str | None, body: PinRequest) -> Tenant:
+def _tenant_for_pin(caller: Caller, body: PinRequest) -> Tenant:
     """Own, or shared. Where tenants are kept apart, only the settings can share: a pin of somebody else's
     making must not draw others' prompts into a part of the cache that he can time."""
-    prefixes = service.renderer.prefixes
+    prefixes, key = caller.service.renderer.prefixes, caller.key
     if body.tenant == SHARED:
         if prefixes.isolation != "none":
-            raise ApiError(
-                403,
-                "With cache_isolation, shared prefixes are pinned by the setting prefix_files",
-                param="tenant",
+            raise Forbidden(
+                "With cache_isolation, shared prefixes are pinned by the setting prefix_files", "tenant"
             )
         return prefixes.tenant(None, None, shared=True)
     if key is not None and body.tenant not in (None, "own"):
-        raise ApiError(403, "tenant is `own` or `shared`: an API key pins for itself", param="tenant")
+        raise Forbidden("tenant is `own` or `shared`: an API key pins for itself", "tenant")
     return prefixes.tenant(key, None if body.tenant == "own" else body.tenant)
 
 
-def _find(service: Service, tenant: Tenant, name: str) -> Pin:
-    book = service.pinning().book
+def _find(caller: Caller, user: str | None, name: str) -> Pin:
+    book = caller.service.pinning().book
+    tenant = caller.service.renderer.prefixes.tenant(caller.key, user)
     pin = book.get(tenant.name, name) or book.get(SHARED, name)
     if pin is None:
-        raise ApiError(404, f"There is no prefix {name!r}", param="name", code="prefix_not_found")
+        raise NotFound(f"There is no prefix {name!r}", "name", "prefix_not_found")
     return pin
 
 
-def _belongs_to_settings(pin: Pin) -> ApiError:
-    return ApiError(403, f"The prefix {pin.name!r} is pinned by the settings (prefix_files)", param="name")
+def _belongs_to_settings(pin: Pin) -> Forbidden:
+    return Forbidden(f"The prefix {pin.name!r} is pinned by the settings (prefix_files)", "name")

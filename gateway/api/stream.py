@@ -1,69 +1,125 @@
-"""Server-sent events: frames as they come, comments while there is nothing to say, an end in every case."""
+"""A generation as server-sent events: frames as they come, keep-alives in silence, an end in every case."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
+import logging
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-import msgspec
+from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.api.disconnect import disconnected, end_tasks
+from gateway.admission import Place
+from gateway.api.disconnect import disconnected, end_tasks, unless_disconnected
+from gateway.api.errors import openai_body
+from gateway.api.notes import note_headers
+from gateway.errors import RequestError, ServerFault
+from gateway.generation.generation import Generation, Progress
+from gateway.wire.stream import ReplyStream
 
-DONE = b"data: [DONE]\n\n"
-KEEP_ALIVE = b": keep-alive\n\n"
+log = logging.getLogger(__name__)
+
+ErrorBody = Callable[[RequestError], dict[str, Any]]
 
 
-def sse(data: Mapping[str, Any]) -> bytes:
-    """One `data:` frame."""
-    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+async def start_stream(
+    request: Request,
+    generation: Generation,
+    stream: ReplyStream,
+    place: Place,
+    *,
+    keep_alive: float,
+    error_body: ErrorBody = openai_body,
+) -> EventStream:
+    """Start generating; an error that comes before anything was said is an HTTP status, not a frame.
+
+    Waits for the first progress, but no longer than one keep-alive period (seconds), after which the client
+    should see that the server is at work. `place` is given back before the client can see the end.
+    """
+    progress = generation.progress()
+    first = asyncio.ensure_future(anext(progress, None))
+    try:
+        await unless_disconnected(request, _settled(first, keep_alive))
+    except BaseException:
+        await end_tasks(first)
+        await progress.aclose()
+        raise
+    return EventStream(generation, stream, progress, first, place, keep_alive, error_body)
+
+
+async def _settled(first: asyncio.Future[Progress | None], seconds: float) -> None:
+    """Wait for `first`; raises what it raised."""
+    await asyncio.wait({first}, timeout=seconds)
+    if first.done():
+        first.result()
 
 
 class EventStream(Response):
-    """Sends `frames` as they come; a client that goes away closes the generator at once.
-
-    `keep_alive` is the number of seconds after which a silent stream gets a comment, so that no proxy or
-    client takes it for dead (docs/decisions.md#a08). `held` is what the stream needs until it ends; a
-    generator that was never started would not release it by itself.
-    """
+    """Sends a running generation; a client that goes away aborts it at once."""
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        frames: AsyncGenerator[bytes, None],
-        *,
-        held: AsyncExitStack,
-        headers: Mapping[str, str],
+        generation: Generation,
+        stream: ReplyStream,
+        progress: AsyncGenerator[Progress, None],
+        first: asyncio.Future[Progress | None],
+        place: Place,
         keep_alive: float,
+        error_body: ErrorBody,
     ) -> None:
-        # nginx buffers answers unless told not to; a buffered stream is not a stream.
-        super().__init__(
-            headers={"cache-control": "no-cache", "x-accel-buffering": "no", **headers},
-            media_type=self.media_type,
-        )
+        # nginx buffers answers unless told not to; a buffered stream is no stream.
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no", **note_headers(generation.notes)}
+        super().__init__(headers=headers, media_type=self.media_type)
         del self.headers["content-length"]
-        self.frames = frames
-        self.held = held
+        self.generation = generation
+        self.stream = stream
+        self.progress = progress
+        self.first = first
+        self.place = place
         self.keep_alive = keep_alive
+        self.error_body = error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        sender = _Sender(send, self.keep_alive)
-        pump = asyncio.ensure_future(sender.pump(self.frames, self.held))
-        comments = asyncio.ensure_future(sender.comment())
+        pump: asyncio.Future[None] | None = None
         gone = asyncio.ensure_future(disconnected(receive))
+        silence: asyncio.Future[None] | None = None
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            sender = _Sender(send, self.keep_alive)
+            pump = asyncio.ensure_future(self._pump(sender))
+            silence = asyncio.ensure_future(sender.fill_silence(self.stream))
             await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
             if pump.done():
                 pump.result()
         finally:
-            await end_tasks(pump, comments, gone)
-            await self.frames.aclose()
-            await self.held.aclose()
+            await end_tasks(*(task for task in (pump, silence, gone, self.first) if task is not None))
+            await self.progress.aclose()
+            self.place.release()
+
+    async def _pump(self, sender: _Sender) -> None:
+        stream = self.stream
+        await sender.body(stream.opening())
+        try:
+            step = await self.first
+            while step is not None:
+                if frames := stream.feed(step):
+                    await sender.body(frames)
+                step = await anext(self.progress, None)
+            end = stream.closing()
+        except RequestError as error:
+            end = stream.failed(error, self.error_body(error))
+        except Exception:
+            log.exception("request %s failed", self.generation.id)
+            fault = ServerFault()
+            end = stream.failed(fault, self.error_body(fault))
+        await self.progress.aclose()
+        self.place.release()  # before the client can see the end and ask for the next
+        await sender.body(end)
+        await sender.body(b"", more=False)
 
 
 class _Sender:
@@ -79,16 +135,10 @@ class _Sender:
         self.last = self.clock()
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def pump(self, frames: AsyncGenerator[bytes, None], held: AsyncExitStack) -> None:
-        async for frame in frames:
-            await self.body(frame)
-        await held.aclose()  # before the client can see the end and ask for the next
-        await self.body(b"", more=False)
-
-    async def comment(self) -> None:
+    async def fill_silence(self, stream: ReplyStream) -> None:
         while True:
             wait = self.last + self.keep_alive - self.clock()
             if wait > 0:
                 await asyncio.sleep(wait)
             else:
-                await self.body(KEEP_ALIVE)
+                await self.body(stream.keep_alive())

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 
 from gateway.api.body import read_json
-from gateway.api.disconnect import ClientDisconnected, unless_disconnected
+from gateway.api.deps import Authorised
+from gateway.api.disconnect import unless_disconnected
 from gateway.api.openapi import body_of, error_responses
 from gateway.schema.chat import ChatRequest
 from gateway.schema.tokens import TokenCount
-from gateway.service import service_of
+from gateway.wire.chat.request import read_chat
 
 router = APIRouter(tags=["tokens"])
 
@@ -22,19 +23,15 @@ router = APIRouter(tags=["tokens"])
     openapi_extra=body_of(ChatRequest),
     responses=error_responses(400, 401, 404, 413, 415),
 )
-async def estimate_token_count(request: Request) -> Any:
+async def estimate_token_count(request: Request, caller: Authorised) -> Any:
     """Render the request as `/v1/chat/completions` would and count; needs no engine."""
-    service = service_of(request)
-    service.keys.check(request)
-    try:
-        body = await read_json(request, ChatRequest, service.settings.max_body_bytes)
-        service.check_model(body.model)
-        rendered = await unless_disconnected(request, service.renderer.render(body))
-    except ClientDisconnected:
-        return Response(status_code=499)
+    renderer = caller.service.renderer
+    body = await read_json(request, ChatRequest, caller.service.settings.max_body_bytes)
+    caller.service.check_model(body.model)
+    rendered = await unless_disconnected(request, renderer.render(read_chat(body, caller.service.reading())))
     return {
         "data": {
-            "total_tokens": service.renderer.n_prompt(rendered.prompt),
+            "total_tokens": renderer.n_prompt(rendered.prompt),
             "image_tokens": rendered.n_image_tokens,
             "video_tokens": rendered.n_video_tokens,
         }

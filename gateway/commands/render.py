@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands.inputs import fail, mini_checkpoint, name_of, read_json
-from gateway.media_prompts import media_prompt, picture_span
+from gateway.generation.media_prompts import media_prompt, picture_span
 from gateway.xtml import (
     ConversationError,
     MediaPart,

@@ -9,7 +9,7 @@ import typer
 from PIL import Image
 
 from gateway.commands.see_clip import describe_clip, prepare_with_progress
-from gateway.media_prompts import media_prompt, shown_prompt
+from gateway.generation.media_prompts import media_prompt, shown_prompt
 from media.config import K3_MEDIA_CONFIG, MediaConfig, MediaConfigError
 from media.navit import MERGE, target_size
 from media.picture import patch_limit_of, prepare_picture, set_pillow_limit

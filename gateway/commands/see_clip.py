@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.progress import Progress
 
-from gateway.media_prompts import media_prompt, shown_prompt
+from gateway.generation.media_prompts import media_prompt, shown_prompt
 from media.clip import TEXT_TOKENS_PER_CHUNK, prepare_clip
 from media.config import MediaConfig
 from media.navit import target_size

@@ -63,17 +63,17 @@ class Prefixes:
         return shared_tenant(self.isolation) if shared else tenant_of(self.isolation, key, user)
 
     def prepare(self, tenant: Tenant, conversation: Conversation) -> tuple[Stabilised, dict[str, str]]:
-        """The conversation as it is to be rendered, and the headers that tell what was done."""
-        headers = {}
+        """The conversation as it is to be rendered, and the notes that tell what was done."""
+        notes = {}
         stable = self.stability.apply(conversation)
         if stable.notes:
-            headers["k3-stability"] = " ".join(stable.notes)
+            notes["stability"] = " ".join(stable.notes)
         if self.history.applies_to(stable.conversation):
             repaired = self.history.repair(tenant.name, stable.conversation)
             if repaired.n_restored or repaired.n_missing:
-                headers["k3-history-repair"] = f"restored={repaired.n_restored} missing={repaired.n_missing}"
+                notes["history-repair"] = f"restored={repaired.n_restored} missing={repaired.n_missing}"
             stable = Stabilised(repaired.conversation, stable.notes, stable.n_moved)
-        return stable, headers
+        return stable, notes
 
     def explain(self, tenant: Tenant, written: Written, hint: str | None = None) -> tuple[Account, Match]:
         """What would become of a prompt; nothing is remembered."""

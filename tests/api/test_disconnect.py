@@ -149,7 +149,7 @@ async def test_while_a_refused_body_is_read_to_its_end(
     async with server(Script([1]), max_body_bytes=4096) as live:
         host, port = live.url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n"
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n"
         writer.write(head + header + b"\r\n\r\n" + b" " * 1000)
         await begun.wait()
         writer.close()

@@ -33,7 +33,7 @@ async def test_http_answers_before_the_engine_is_up(checkpoint, vocab) -> None:
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as http,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
     ):
         await reported.wait()
         ready = await http.get("/ready")
@@ -64,7 +64,7 @@ async def test_not_ready_while_ranks_are_patched_differently(
     app = build_app(Service(settings, checkpoint, vocab, media, start, print))
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http,
     ):
         while "rank 3: differs" not in (ready := await http.get("/ready")).json()["detail"]:
             await asyncio.sleep(0)

@@ -180,9 +180,10 @@ async def test_keys_the_body_limit_and_places_hold_here_too(server: Server) -> N
         live.http.headers["authorization"] = "Bearer secret"
         with_key = await preview(live, url=data_url(tiny))
         too_large = await live.http.post("/v1/media/preview", files={"file": b"x" * 5000})
-        with live.service.admission.place():
-            live.service.admission.limit = 1
-            crowded = await preview(live, url=data_url(tiny))
+        place = live.service.admission.place()
+        live.service.admission.limit = 1
+        crowded = await preview(live, url=data_url(tiny))
+        place.release()
     statuses = [r.status_code for r in (without, with_key, too_large, crowded)]
     assert statuses == [401, 200, 413, 429]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from starlette.datastructures import Headers
 
+from gateway.api.errors import status_of
 from gateway.api.origin import is_loopback, refusal
 from gateway.commands.serve import StartError, check_exposure
 from gateway.settings import Settings
@@ -25,7 +26,7 @@ def status(headers: dict[str, str], types: tuple[str, ...] | None = (JSON,), **o
     """What a request with these headers gets; 200 stands for let through."""
     chosen = {"allowed": frozenset(), "any_host": False, **options}
     error = refusal(Headers({"host": "localhost:8000", **headers}), types, **chosen)  # type: ignore[arg-type]
-    return 200 if error is None else error.status
+    return 200 if error is None else status_of(error)
 
 
 @pytest.mark.parametrize(

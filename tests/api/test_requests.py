@@ -218,7 +218,7 @@ async def test_a_defect_of_the_server_is_an_error_body_too(
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr("gateway.api.chat.Replies", broken)
+    monkeypatch.setattr("gateway.api.chat.ChatReplies", broken)
     async with server(Script([1])) as live:
         response = await live.chat()
     assert response.status_code == 500
@@ -333,7 +333,7 @@ async def test_a_page_may_read_why_the_server_failed(server: Server, monkeypatch
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gateway.api.chat.Replies", broken)
+    monkeypatch.setattr("gateway.api.chat.ChatReplies", broken)
     page = {"origin": "https://chat.example"}
     async with server(Script([1]), cors_origins=["https://chat.example"]) as live:
         reply = await live.http.post("/v1/chat/completions", json=chat_body(), headers=page)

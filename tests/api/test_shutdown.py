@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.completion import Counts
-from gateway.errors import ApiError
+from gateway.errors import Unavailable
 from gateway.schema.chat import ChatRequest
+from gateway.wire.chat.request import read_chat
 from tests.api.conftest import END, END_THINK, Server, chat_body
 from tests.api.test_disconnect import SilentHost, until
 from tests.scripted import Script
@@ -59,14 +59,13 @@ async def test_what_waits_for_the_engine_ends(
 
 async def test_nothing_new_starts_in_the_engine(server: Server, ids: Ids) -> None:
     async with server(Script(ids(f"a{END_THINK}b{END}"))) as live:
-        request = ChatRequest.model_validate(chat_body())
-        completions = live.service.completions()
-        prepared = await completions.prepare(request)
+        request = read_chat(ChatRequest.model_validate(chat_body()))
+        generation = await live.service.generations().begin(request)
         await live.service.end_requests()
         assert is_stopping(await live.chat())
         assert is_stopping(await live.chat(stream=True))
-        with pytest.raises(ApiError, match="stopping"):
-            await anext(completions.run(prepared, request, "late", Counts()))
+        with pytest.raises(Unavailable, match="stopping"):
+            await anext(generation.progress())
         assert not live.engine.requests
 
 
@@ -92,7 +91,7 @@ async def test_a_body_that_is_still_being_sent(server: Server) -> None:
     async with server(Script([1])) as live:
         host, port = live.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
         writer.write(head + b"content-length: 900\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")  # 100: the server has begun to read
         writer.write(b"{")

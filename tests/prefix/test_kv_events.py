@@ -26,8 +26,8 @@ from engine.types import (
     EngineInfo,
     EnginePrompt,
 )
-from gateway.prefix.keep_warm import KeepWarm
-from gateway.prefix.pins import Home, Pin, PinBook, PinnedPrompt
+from gateway.pins.book import Home, Pin, PinBook, PinnedPrompt
+from gateway.pins.keep_warm import KeepWarm
 from gateway.prefix.sections import SectionTree
 from gateway.prefix.tenants import EVERYBODY
 from gateway.xtml import Vocab

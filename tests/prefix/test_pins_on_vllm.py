@@ -12,11 +12,12 @@ import pytest_asyncio
 from engine.client import Engine
 from engine.types import EnginePrompt, Sampling
 from gateway.assembly import media_library
-from gateway.prefix.pinning import Pinning
-from gateway.rendering import Renderer
+from gateway.generation.rendering import Renderer
+from gateway.pins.pinning import Pinning
 from gateway.schema.chat import ChatRequest
 from gateway.schema.prefixes import PinRequest
 from gateway.settings import Settings
+from gateway.wire.chat.request import read_chat
 from gateway.xtml import Vocab
 from tests.engine.prompts import random_ids, run
 from tests.prefix.conftest import FINE_UNIT
@@ -45,7 +46,7 @@ async def cached(pinning: Pinning, effort: str, text: str) -> int:
         {"role": "user", "content": text},
     ]
     request = ChatRequest(model="kimi-k3", messages=messages, reasoning_effort=effort)
-    rendered = await pinning.renderer.render(request)
+    rendered = await pinning.renderer.render(read_chat(request))
     steps = await run(pinning.engine, rendered.engine_prompt, Sampling(max_tokens=1), f"chat-{text}")
     return steps[0].n_cached or 0
 
@@ -79,8 +80,7 @@ async def test_a_pin_survives_a_flood_of_three_caches(pinning: Pinning, vocab: V
 
 async def test_without_a_pin_the_same_flood_evicts_the_prefix(pinning: Pinning, vocab: Vocab) -> None:
     assert await cached(pinning, "high", "first") == 0
-    assert await cached(pinning, "high", "second") >= 0
-    assert await cached(pinning, "high", "third") > 0
+    assert await cached(pinning, "high", "second") > 0
     await flood(pinning.engine, vocab, 2 * pinning.engine.info.n_cache_blocks, 50)  # type: ignore[arg-type]
     assert await cached(pinning, "high", "after") == 0
 

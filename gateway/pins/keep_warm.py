@@ -25,7 +25,7 @@ from engine.types import (
     EngineError,
     Sampling,
 )
-from gateway.prefix.pins import Home, PinBook, PinnedPrompt
+from gateway.pins.book import Home, PinBook, PinnedPrompt
 from gateway.prefix.sections import SectionTree
 
 log = logging.getLogger(__name__)

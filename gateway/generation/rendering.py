@@ -1,5 +1,4 @@
-"""From a checked request to a prompt: conversation, media, token ids
-(docs/architecture.md#the-way-of-a-request).
+"""From a checked request to a prompt: conversation, media, token ids.
 
 Needs no engine: the same code counts tokens and serves completions, so the two can never differ.
 """
@@ -11,23 +10,15 @@ import logging
 from dataclasses import dataclass, field
 
 from engine.types import EnginePrompt, PlacedMedia
-from gateway.errors import ApiError, bad_request
-from gateway.media_prompts import media_items, media_prompt
+from gateway.errors import InvalidRequest, bad_request, decoders_lost
+from gateway.generation.media_prompts import media_items, media_prompt
+from gateway.generation.notes import Notes
+from gateway.generation.options import Options, Request
 from gateway.prefix.prefixes import Prefixes
 from gateway.prefix.sections import Written
 from gateway.prefix.tenants import EVERYBODY, Tenant
-from gateway.schema.chat import WITHOUT_EFFECT, ChatRequest
 from gateway.settings import Settings
-from gateway.xtml import (
-    Conversation,
-    ConversationError,
-    MediaPart,
-    Prompt,
-    RenderCache,
-    Vocab,
-    encode,
-    from_request,
-)
+from gateway.xtml import Conversation, ConversationError, MediaPart, Prompt, RenderCache, Vocab, encode
 from media.process import WorkerError
 from media.store import MediaLibrary
 from media.types import Clip, MediaError, Picture
@@ -37,14 +28,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Rendered:
-    """A prompt with its media in place. `headers` tell the client what was done with the request."""
+    """A prompt with its media in place. `notes` tell the client what was done with the request."""
 
     tenant: Tenant
     written: Written
     engine_prompt: EnginePrompt
     n_image_tokens: int
     n_video_tokens: int
-    headers: dict[str, str] = field(default_factory=dict)
+    notes: Notes = field(default_factory=Notes)
 
     @property
     def conversation(self) -> Conversation:
@@ -65,31 +56,32 @@ class Renderer:
         self.cache = RenderCache(settings.render_cache_bytes)
         self.prefixes = Prefixes(settings)
 
-    async def render(self, request: ChatRequest, tenant: Tenant = EVERYBODY) -> Rendered:
-        """Check in depth, make stable, fetch and prepare media, encode.
+    async def render(self, request: Request, tenant: Tenant = EVERYBODY) -> Rendered:
+        """Make stable, fetch and prepare media, encode.
 
         Raises:
-            ApiError: 400 that names the field at fault.
+            InvalidRequest: names the field at fault.
+            Unavailable: the media decoders are gone.
         """
-        headers = self._ignored(request)
+        notes = Notes(self._ignored(request.options))
+        notes.add("history", request.history)
+        stable, done = self.prefixes.prepare(tenant, request.conversation)
+        notes.update(done)
+        conversation = stable.conversation
+        media = await self._resolve(conversation, tenant.salt or "")
         try:
-            stable, done = self.prefixes.prepare(tenant, from_request(request.model_dump(exclude_none=True)))
-            headers |= done
-            conversation = stable.conversation
-            media = await self._resolve(conversation, tenant.salt or "")
             prompt = await asyncio.to_thread(
                 encode, conversation, self.vocab, [media_prompt(m) for m in media], self.cache
             )
         except ConversationError as error:
-            raise bad_request(error.message, error.param) from None
-        headers["k3-effort"] = (conversation.effort or "default") if conversation.thinking else "none"
-        notes = [
+            raise refused(error) from None
+        notes["effort"] = (conversation.effort or "default") if conversation.thinking else "none"
+        said = [
             f"{part.param}: {note}"
             for part, prepared in zip(conversation.media, media, strict=True)
             for note in prepared.notes
         ]
-        if notes:
-            headers["k3-media"] = "; ".join(notes)
+        notes.add("media", said)
 
         items = [media_items(m) for m in media]
         tokens = {"image": 0, "video": 0}
@@ -98,10 +90,10 @@ class Renderer:
         placed = tuple(PlacedMedia(slot.offset, items[slot.part][slot.span]) for slot in prompt.media)
         engine_prompt = EnginePrompt(prompt.ids, placed, tenant.salt)
         written = Written(prompt, conversation, stable.n_moved)
-        return Rendered(tenant, written, engine_prompt, tokens["image"], tokens["video"], headers)
+        return Rendered(tenant, written, engine_prompt, tokens["image"], tokens["video"], notes)
 
     def n_prompt(self, prompt: Prompt) -> int:
-        """`usage.prompt_tokens`, counted as the settings say (docs/format.md#counts)."""
+        """Prompt tokens of `usage`, counted as the settings say (docs/format.md#counts)."""
         return prompt.n_hosted if self.settings.prompt_tokens == "hosted" else len(prompt.ids)
 
     async def _resolve(self, conversation: Conversation, salt: str) -> list[Picture | Clip]:
@@ -123,15 +115,18 @@ class Renderer:
             raise bad_request(f"{part.param}: {error}", part.param) from None
         except WorkerError as error:
             log.error("%s could not be prepared: %s", part.param, error)
-            raise ApiError(
-                503, f"{part.param}: the server's media decoder failed; try again", param=part.param
-            ) from error
+            raise decoders_lost(part.param) from error
 
-    def _ignored(self, request: ChatRequest) -> dict[str, str]:
-        """The header that names fields without effect."""
-        unknown = request.unknown_fields
-        if unknown and self.settings.unknown_fields == "refuse":
-            raise bad_request(f"{unknown[0]}: no such request field", unknown[0])
-        sent = [name for name in WITHOUT_EFFECT if getattr(request, name) is not None]
-        names = sent + [name for name in unknown if name.isascii() and name.isprintable()]
-        return {"k3-ignored": ", ".join(names)[:1000]} if names else {}
+    def _ignored(self, options: Options) -> dict[str, str]:
+        """The note that names fields without effect."""
+        if options.unknown and self.settings.unknown_fields == "refuse":
+            name = options.unknown[0]
+            raise bad_request(f"{name[:100]}: there is no such request field", name[:100])
+        unknown = (name for name in options.unknown if name.isascii() and name.isprintable())
+        names = [*options.ignored, *unknown]
+        return {"ignored": ", ".join(names)[:1000]} if names else {}
+
+
+def refused(error: ConversationError) -> InvalidRequest:
+    """What the format cannot say, as the client's error."""
+    return bad_request(error.message, error.param)

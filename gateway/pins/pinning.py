@@ -11,13 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from engine.types import EngineClient
-from gateway.errors import ApiError, bad_request
-from gateway.prefix.keep_warm import KeepWarm
-from gateway.prefix.pins import Pin, PinBook, PinError, PinnedPrompt, pinned_prompt, short
+from gateway.errors import RequestError, bad_request
+from gateway.generation.options import Request
+from gateway.generation.rendering import Renderer, refused
+from gateway.pins.book import Pin, PinBook, PinError, PinnedPrompt, pinned_prompt, short
+from gateway.pins.keep_warm import KeepWarm
 from gateway.prefix.tenants import SHARED, Tenant, shared_tenant
-from gateway.rendering import Renderer
-from gateway.schema.chat import ChatRequest
 from gateway.schema.prefixes import PinRequest
+from gateway.xtml import ConversationError, from_request
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Pinning:
         for tenant, request, expires, from_settings in self._to_restore():
             try:
                 self.book.add(await self._pin(tenant, request, expires, from_settings))
-            except (ApiError, PinError) as error:
+            except (RequestError, PinError) as error:
                 log.error("the prefix %r is not pinned: %s", request.name, error)
         await self.keep_warm.run()
 
@@ -50,7 +51,7 @@ class Pinning:
         """Render, prefill on every rank, and ask the engine whether it has it.
 
         Raises:
-            ApiError: 400 that names the field at fault, or what the budget lacks.
+            InvalidRequest: names the field at fault, or what the budget lacks.
             EngineDead.
         """
         expires = time.time() + request.ttl if request.ttl is not None else None
@@ -83,13 +84,18 @@ class Pinning:
             messages.insert(0, {"role": "system", "content": request.system})
         # A prompt needs a message; this one stands behind the prefix and is cut off again.
         is_bare = not messages
-        chat = ChatRequest(
-            model=self.renderer.settings.served_model_name[0],
-            messages=[*messages, *([_PLACEHOLDER] if is_bare else ())],
-            tools=request.tools,
-            reasoning_effort=effort,
-        )
-        rendered = await self.renderer.render(chat, tenant)
+        fields: dict[str, Any] = {
+            "messages": [*messages, *([_PLACEHOLDER] if is_bare else ())],
+            "reasoning_effort": effort,
+        }
+        if request.tools is not None:
+            fields["tools"] = request.tools
+        try:
+            conversation = from_request(fields)
+        except ConversationError as error:
+            raise refused(error) from None
+        model = self.renderer.settings.served_model_name[0]
+        rendered = await self.renderer.render(Request(model, conversation), tenant)
         written = rendered.written
         if is_bare:
             written.n_moved += 1

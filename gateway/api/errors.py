@@ -1,0 +1,123 @@
+"""Errors over HTTP: the status of each kind, and its body in the wire format of the route.
+
+| error | status | OpenAI `type` | Anthropic `type` |
+|---|---|---|---|
+| InvalidRequest | 400 | invalid_request_error | invalid_request_error |
+| Unauthenticated | 401 | authentication_error | authentication_error |
+| Forbidden | 403 | permission_error | permission_error |
+| NotFound | 404 | not_found_error | not_found_error |
+| BodyTooLarge | 413 | invalid_request_error | request_too_large |
+| BodyNotTaken | 415 | invalid_request_error | invalid_request_error |
+| LimitReached | 429 | rate_limit_error | rate_limit_error |
+| ServerFault | 500 | server_error | api_error |
+| ReplyUnusable | 502 | server_error | api_error |
+| Unavailable | 503 (529) | server_error | overloaded_error |
+
+OpenAI's body is `{"error": {message, type, param, code}}`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from gateway.api.disconnect import ClientDisconnected
+from gateway.errors import (
+    BodyNotTaken,
+    BodyTooLarge,
+    Forbidden,
+    InvalidRequest,
+    LimitReached,
+    NotFound,
+    ReplyUnusable,
+    RequestError,
+    ServerFault,
+    Unauthenticated,
+    Unavailable,
+    from_validation,
+)
+
+_OPENAI: dict[type[RequestError], tuple[int, str]] = {
+    InvalidRequest: (400, "invalid_request_error"),
+    Unauthenticated: (401, "authentication_error"),
+    Forbidden: (403, "permission_error"),
+    NotFound: (404, "not_found_error"),
+    BodyTooLarge: (413, "invalid_request_error"),
+    BodyNotTaken: (415, "invalid_request_error"),
+    LimitReached: (429, "rate_limit_error"),
+    ServerFault: (500, "server_error"),
+    ReplyUnusable: (502, "server_error"),
+    Unavailable: (503, "server_error"),
+}
+
+
+def status_of(error: RequestError) -> int:
+    """The HTTP status of `error`."""
+    return _row(error)[0]
+
+
+def openai_body(error: RequestError) -> dict[str, Any]:
+    """`error` as OpenAI clients know it."""
+    kind = _row(error)[1]
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+
+
+def headers_of(error: RequestError) -> dict[str, str]:
+    """What a client or proxy is told beside the body."""
+    if isinstance(error, Unauthenticated):
+        return {"www-authenticate": "Bearer"}
+    if isinstance(error, BodyTooLarge):
+        return {"connection": "close"}
+    if isinstance(error, BodyNotTaken) and error.param == "content-encoding":
+        return {"accept-encoding": "identity"}
+    if isinstance(error, LimitReached | Unavailable) and error.retry_after is not None:
+        return {"retry-after": str(math.ceil(error.retry_after))}
+    return {}
+
+
+def response_of(error: RequestError) -> JSONResponse:
+    """`error` as an HTTP response."""
+    return JSONResponse(openai_body(error), status_of(error), headers=headers_of(error))
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Make every error of the service, of FastAPI and of Starlette a body in the format of its route."""
+
+    @app.exception_handler(RequestError)
+    async def request_error(_: Request, error: RequestError) -> JSONResponse:
+        return response_of(error)
+
+    @app.exception_handler(ClientDisconnected)
+    async def gone(_: Request, __: ClientDisconnected) -> Response:
+        return Response(status_code=499)  # nobody is there to read it; it ends up in the log
+
+    @app.exception_handler(RequestValidationError)
+    async def validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
+        return response_of(from_validation([{**e, "loc": e["loc"][1:]} for e in error.errors()]))
+
+    app.add_exception_handler(Exception, unforeseen)
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        message = str(error.detail)
+        if error.status_code == 404:
+            message = f"There is no path {request.url.path}"
+        elif error.status_code == 405:
+            message = f"{request.url.path} does not take {request.method}"
+        kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
+        body = {"error": {"message": message, "type": kind, "param": None, "code": None}}
+        return JSONResponse(body, error.status_code, headers=dict(error.headers or {}))
+
+
+async def unforeseen(_: Request, __: Exception) -> JSONResponse:
+    """The answer to an error nobody expected; Starlette raises it again once this is sent, for the log."""
+    return response_of(ServerFault())
+
+
+def _row(error: RequestError) -> tuple[int, str]:
+    return next(_OPENAI[kind] for kind in type(error).__mro__ if kind in _OPENAI)
