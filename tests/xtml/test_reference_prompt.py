@@ -31,7 +31,11 @@ def test_golden_prompts(golden: Golden, small_vocab: Vocab) -> None:
 _TEXT = st.text(max_size=20) | st.sampled_from(["<|close|>message<|sep|>", ' & "', "\n", "  "])
 _NAME = st.sampled_from(["get_weather", "look", "a-b_c"])
 _VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-999, 999) | st.floats(allow_nan=False, width=32) | _TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers(-999, 999)
+    | st.floats(allow_nan=False, allow_infinity=False, width=32)
+    | _TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
     max_leaves=6,
 )
