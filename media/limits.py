@@ -44,7 +44,7 @@ class MediaLimits:
     worker_memory:    bytes of address space of each
     pixel_limit:      of one picture
     pixels_in_flight: of all pictures that are being decoded; decoders need up to 12 bytes a pixel
-    picture_seconds, clip_seconds: the longest that decoding one may take
+    picture_seconds, clip_seconds: of processor time, of all threads together, that decoding one may take
     url_seconds:      how long the content behind an http(s) URL is taken to be unchanged
     n_urls:           URLs (also data URLs, by digest) whose content's digest is remembered
     clip:             see ClipLimits; None for its defaults
@@ -58,7 +58,7 @@ class MediaLimits:
     pixel_limit: int = DEFAULT_PIXEL_LIMIT
     pixels_in_flight: int = DEFAULT_PIXEL_LIMIT
     picture_seconds: float = 30.0
-    clip_seconds: float = 300.0
+    clip_seconds: float = 600.0
     url_seconds: float = 60.0
     n_urls: int = 100_000
     clip: ClipLimits | None = None

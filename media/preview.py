@@ -10,11 +10,12 @@ from PIL import Image, ImageDraw, ImageFont
 from media.formats import is_clip_format, is_moving_picture
 from media.navit import MERGE, PATCH, from_patches
 from media.sampling import timestamp
-from media.types import Chunk, Clip, MediaItem
+from media.types import Chunk, Clip, FileBytes, MediaItem
 
 GRID_COLOUR = CHUNK_COLOUR = (255, 0, 128)
 MAX_FRAMES_ON_SHEET = 480
 
+_HEAD = 8 * 1024 * 1024  # bytes; the second frame of a GIF begins before them
 _MAX_THUMBNAIL = 240  # pixels, the longer side
 _MIN_THUMBNAIL_WIDTH = 84  # pixels; the time stamp fits
 _CHUNKS_PER_ROW = 2
@@ -22,9 +23,10 @@ _BORDER, _GAP, _LABEL = 3, 4, 14  # pixels
 _PAPER, _INK = (24, 24, 24), (235, 235, 235)
 
 
-def is_clip(data: bytes) -> bool:
+def is_clip(data: FileBytes) -> bool:
     """Whether a file is to be seen as a clip: any video, and pictures that move."""
-    return is_clip_format(data) or is_moving_picture(data)
+    head = bytes(memoryview(data)[:_HEAD])
+    return is_clip_format(head) or is_moving_picture(head)
 
 
 def token_grid(item: MediaItem, frame: int = 0, max_side: int | None = None) -> Image.Image:

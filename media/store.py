@@ -16,9 +16,10 @@ from media.fetch import Fetcher, Kind, is_data_url
 from media.limits import MediaLimits
 from media.picture import patch_limit_of, picture_identity
 from media.process import ClipJob, DecoderPool, Job, PictureJob
-from media.types import Clip, MediaError, Picture
+from media.types import Clip, FileBytes, MediaError, Picture
 
 _IN_LOOP_BYTES = 64 * 1024  # shorter texts are hashed in the event loop
+_TEXT_PART = 1024 * 1024
 _SLOW_PICTURES = 3  # for each worker: pictures that are slow beside the one that is not
 _T = TypeVar("_T")
 
@@ -55,6 +56,8 @@ class MediaLibrary:
             "image": DecoderPool(n, memory, n_pixels, n_extra=_SLOW_PICTURES * n),
             "video": DecoderPool(n, memory, n_pixels),
         }
+        # Few threads at a time: each takes the interpreter in turn, and the event loop waits among them.
+        self._hashing = asyncio.Semaphore(2)
         self._contents = _ContentMemo(self.limits.n_urls)
         self._under_way: dict[tuple[str, ...], _Shared] = {}
 
@@ -71,26 +74,32 @@ class MediaLibrary:
         assert isinstance(media, Clip)
         return media
 
-    async def fetch(self, url: str, kind: Kind) -> bytes:
+    async def fetch(self, url: str, kind: Kind) -> FileBytes:
         """The file behind a URL, for those who must look at it first. Raises MediaError."""
         return await self._fetcher.fetch(url, kind)
 
-    async def picture_of(self, data: bytes, detail: str = "auto", salt: str = "") -> Picture:
+    async def picture_of(self, data: FileBytes, detail: str = "auto", salt: str = "") -> Picture:
         """The prepared picture of a file's bytes, for uploads. Raises MediaError."""
         patch_limit_of(detail, self.config)
         self._check_size("image", data)
-        media = await self._prepare("image", data, await _sha256(data), detail, salt)
+        media = await self._prepare("image", data, await self._sha256(data), detail, salt)
         assert isinstance(media, Picture)
         return media
 
-    async def clip_of(self, data: bytes, salt: str = "") -> Clip:
+    async def clip_of(self, data: FileBytes, salt: str = "") -> Clip:
         """The prepared clip of a file's bytes. Raises MediaError."""
         self._check_size("video", data)
-        media = await self._prepare("video", data, await _sha256(data), "", salt)
+        media = await self._prepare("video", data, await self._sha256(data), "", salt)
         assert isinstance(media, Clip)
         return media
 
-    def _check_size(self, kind: Kind, data: bytes) -> None:
+    async def _sha256(self, data: str | FileBytes, before: str = "") -> str:
+        if len(data) <= _IN_LOOP_BYTES:
+            return _hex_sha256(data, before)
+        async with self._hashing:
+            return await asyncio.to_thread(_hex_sha256, data, before)
+
+    def _check_size(self, kind: Kind, data: FileBytes) -> None:
         limit = self._fetcher.policy.max_bytes(kind)
         if len(data) > limit:
             raise MediaError(f"the file has {len(data):,} bytes, more than the limit of {limit:,}")
@@ -110,7 +119,8 @@ class MediaLibrary:
         await self._fetcher.aclose()
 
     async def _resolve(self, kind: Kind, url: str, detail: str, salt: str) -> Picture | Clip:
-        name = await _sha256(f"{salt}\0{url}")
+        url = url.strip()
+        name = await self._sha256(url, f"{salt}\0")
         digest = self._contents.get(name)
         if digest is not None:
             media = self._memory.get(self._key(kind, digest, detail, salt))
@@ -129,14 +139,16 @@ class MediaLibrary:
         except Exception:
             self.counts["failed"] += 1
             raise
-        digest = await _sha256(data)
+        digest = await self._sha256(data)
         if is_data_url(url):
             self._contents.put(name, digest, None)
         elif url[:4].lower() == "http":
             self._contents.put(name, digest, self.limits.url_seconds)
         return await self._prepare(kind, data, digest, detail, salt)
 
-    async def _prepare(self, kind: Kind, data: bytes, digest: str, detail: str, salt: str) -> Picture | Clip:
+    async def _prepare(
+        self, kind: Kind, data: FileBytes, digest: str, detail: str, salt: str
+    ) -> Picture | Clip:
         key = self._key(kind, digest, detail, salt)
         media = self._memory.get(key)
         if media is not None:
@@ -147,7 +159,7 @@ class MediaLibrary:
         )
 
     async def _from_disk_or_decoder(
-        self, kind: Kind, data: bytes, digest: str, detail: str, salt: str, key: str
+        self, kind: Kind, data: FileBytes, digest: str, detail: str, salt: str, key: str
     ) -> Picture | Clip:
         if self._disk is not None:
             found = await asyncio.to_thread(self._disk.get, key)
@@ -250,13 +262,12 @@ class _ContentMemo:
             self._entries.popitem(last=False)
 
 
-async def _sha256(data: str | bytes) -> str:
-    if len(data) <= _IN_LOOP_BYTES:
-        return _hex_sha256(data)
-    return await asyncio.to_thread(_hex_sha256, data)
-
-
-def _hex_sha256(data: str | bytes) -> str:
-    return hashlib.sha256(
-        data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    ).hexdigest()
+def _hex_sha256(data: str | FileBytes, before: str) -> str:
+    """Of the text `before` and then `data`. A long text is encoded by parts: each holds up the event loop."""
+    digest = hashlib.sha256(before.encode())
+    if isinstance(data, str):
+        for start in range(0, len(data), _TEXT_PART):
+            digest.update(data[start : start + _TEXT_PART].encode("utf-8", "surrogatepass"))
+    else:
+        digest.update(data)
+    return digest.hexdigest()

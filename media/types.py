@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+# A file as it came; one that was put together from parts is not copied once more.
+FileBytes = bytes | bytearray
+
 
 class MediaError(ValueError):
     """The client's picture or clip cannot be used; the message says what was received and what to do.

@@ -24,7 +24,7 @@ from gateway.schema.media import MediaPreview, PreviewOptions, PreviewRequest, P
 from gateway.service import Service
 from media.preview import is_clip
 from media.process import WorkerError
-from media.types import Clip, MediaError, Picture
+from media.types import Clip, FileBytes, MediaError, Picture
 
 router = APIRouter(tags=["media"])
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ async def preview(request: Request, caller: Authorised, place: Admitted) -> Any:
 
 
 async def _preview(
-    service: Service, options: PreviewOptions, data: bytes | None, param: str, salt: str
+    service: Service, options: PreviewOptions, data: FileBytes | None, param: str, salt: str
 ) -> JSONResponse:
     """Raises InvalidRequest that names `param`, Unavailable."""
     library = service.renderer.media

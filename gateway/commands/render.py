@@ -169,7 +169,7 @@ def _media_prompt(part: MediaPart, config: MediaConfig, assumed: tuple[int, int]
             limit = patch_limit_of(part.detail, config)
             size = target_size(*assumed, patch_limit=limit, side_limit=config.side_limit)
             return MediaPrompt((picture_span(*assumed, size.grid_h * size.grid_w // 4),), "")
-        data = read_data_url(part.url, _MAX_MEDIA_BYTES)
+        data = bytes(read_data_url(part.url, _MAX_MEDIA_BYTES))
         if part.kind == "video":
             return media_prompt(prepare_clip(data, config))
         return media_prompt(prepare_picture(data, config, part.detail))

@@ -14,8 +14,10 @@ _SPECIAL = tuple(
     ipaddress.ip_network(n) for n in ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")
 )
 _GLOBAL_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
-# Prefixes whose last 32 bits are an IPv4 address that a translator connects to (RFC 6052, RFC 8215).
-_TRANSLATED = tuple(ipaddress.IPv6Network(n) for n in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96"))
+# Prefixes whose last 32 bits are an IPv4 address that a translator connects to (RFC 6052). Not 64:ff9b:1::/48
+# (RFC 8215): where a translator of one's own reads the address there, only its prefix length tells. Like all
+# outside the global unicast space it is not public.
+_TRANSLATED = tuple(ipaddress.IPv6Network(n) for n in ("64:ff9b::/96", "::ffff:0:0:0/96"))
 
 
 def parse_address(text: str) -> Address:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 import stat
 import time
@@ -20,7 +21,7 @@ from media.fetch.addresses import AllowList
 from media.fetch.connect import AddressRefused, CheckedTransport
 from media.fetch.dataurl import is_data_url, looks_like_base64, read_data_url
 from media.formats import describe
-from media.types import MediaError
+from media.types import FileBytes, MediaError
 
 Kind = Literal["image", "video"]
 
@@ -43,7 +44,7 @@ class FetchPolicy:
     read_seconds:    the longest silence
     total_seconds:   for everything, redirects included
     min_rate:        bytes per second that must arrive on average once `rate_grace` seconds have passed
-    max_concurrent:  http(s) fetches at a time; more wait
+    max_concurrent:  http(s) fetches at a time; more wait, which does not count as theirs
     use_environment_proxies: honour HTTP_PROXY and the like. The proxy then resolves names and is the one
                      that has to keep requests away from private addresses.
     """
@@ -92,6 +93,10 @@ class Fetcher:
 
     def __init__(self, policy: FetchPolicy | None = None) -> None:
         self.policy = policy or FetchPolicy()
+        # Fetches wait here, not in the client's pool, so that waiting is not taken for a slow server.
+        self._places = asyncio.Semaphore(self.policy.max_concurrent)
+        # One thread at a time: others would only wait for the interpreter, and keep the event loop waiting.
+        self._decoding = asyncio.Semaphore(1)
         proxied = self.policy.use_environment_proxies
         self._client = httpx.AsyncClient(
             transport=None
@@ -110,19 +115,25 @@ class Fetcher:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def fetch(self, url: str, kind: Kind) -> bytes:
-        """The bytes of the picture ("image") or clip ("video") behind `url`. Raises MediaError."""
+    async def fetch(self, url: str, kind: Kind) -> FileBytes:
+        """The bytes of the picture ("image") or clip ("video") behind `url`. Raises MediaError.
+
+        Blanks around the URL do not count, as in browsers.
+        """
+        url = url.strip()
         max_bytes = self.policy.max_bytes(kind)
         if is_data_url(url):
             if len(url) <= _IN_LOOP_BYTES:
                 return read_data_url(url, max_bytes)
-            return await asyncio.to_thread(read_data_url, url, max_bytes)
+            async with self._decoding:
+                return await asyncio.to_thread(read_data_url, url, max_bytes)
         scheme, colon, _ = url[:32].partition(":")
         scheme = scheme.lower()
         if colon and scheme == "file":
             return await asyncio.to_thread(_read_file, url, self.policy.file_roots, max_bytes)
         if colon and scheme in self.policy.schemes:
-            return await self._get(url, max_bytes)
+            async with self._places:
+                return await self._get(url, max_bytes)
         if looks_like_base64(url):
             raise MediaError(
                 "the URL is bare base64; put 'data:image/png;base64,' (or its own type) before it"
@@ -130,7 +141,7 @@ class Fetcher:
         accepted = ", ".join((*self.policy.schemes, "data"))
         raise MediaError(f"URLs of this kind ({shown_url(url)}) are not accepted; use {accepted}")
 
-    async def _get(self, url: str, max_bytes: int) -> bytes:
+    async def _get(self, url: str, max_bytes: int) -> FileBytes:
         current = url
         try:
             async with asyncio.timeout(self.policy.total_seconds):
@@ -165,6 +176,8 @@ class Fetcher:
             raise MediaError(f"{shown_url(url)}: only {' and '.join(self.policy.schemes)} are fetched")
         if parsed.userinfo:
             raise MediaError(f"{shown_url(url)}: URLs with a user name or password are not fetched")
+        if re.search(r"\s|%20", parsed.host):
+            raise MediaError(f"{shown_url(url)}: there is a blank in the host's name")
         if not parsed.host:
             raise MediaError(f"{shown_url(url)} names no host")
         port = _DEFAULT_PORTS[parsed.scheme] if parsed.port is None else parsed.port
@@ -172,7 +185,7 @@ class Fetcher:
             raise MediaError(f"{shown_url(url)}: port {port} is not one that this server fetches from")
         return parsed
 
-    async def _read(self, response: httpx.Response, url: httpx.URL, max_bytes: int) -> bytes:
+    async def _read(self, response: httpx.Response, url: httpx.URL, max_bytes: int) -> FileBytes:
         where = shown_url(str(url))
         if response.status_code != 200:
             raise MediaError(
@@ -200,7 +213,7 @@ class Fetcher:
             words = describe(bytes(data[:4096]))
             if words in ("an HTML page", "blank text", "plain text"):
                 raise MediaError(f"{where} is an HTML page, not a picture or video")
-        return bytes(data)
+        return data
 
 
 def shown_url(url: str) -> str:

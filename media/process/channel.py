@@ -11,6 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from media.types import FileBytes
+
 _LENGTH = struct.Struct(">I")
 MAX_MESSAGE = 64 * 1024 * 1024
 
@@ -55,7 +57,7 @@ def _exactly(sock: socket.socket, n_bytes: int) -> bytes:
     return bytes(data)
 
 
-def shared_file(parts: Iterable[bytes | NDArray[np.uint8]]) -> int:
+def shared_file(parts: Iterable[FileBytes | NDArray[np.uint8]]) -> int:
     """A handle on an unnamed file in memory that holds `parts`; readers map it. The caller closes it."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("k3-media", os.MFD_CLOEXEC)
@@ -64,7 +66,7 @@ def shared_file(parts: Iterable[bytes | NDArray[np.uint8]]) -> int:
             handle = os.dup(file.fileno())
     try:
         for part in parts:
-            view = memoryview(part) if isinstance(part, bytes) else part.data.cast("B")
+            view = part.data.cast("B") if isinstance(part, np.ndarray) else memoryview(part)
             while view:
                 view = view[os.write(handle, view) :]
     except BaseException:

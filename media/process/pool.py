@@ -13,15 +13,18 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from media.packing import unpack
 from media.process import channel
+from media.process.clock import ProcessClock
 from media.process.jobs import Job
-from media.types import Clip, MediaError, Picture
+from media.types import Clip, FileBytes, MediaError, Picture
 
 _START_SECONDS = 60.0
 # A file that takes longer gives its place to another; a screenshot takes 0.02 s.
@@ -34,6 +37,7 @@ _SMALL_SHARE = 64
 _CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS
 }  # fmt: skip
+_TRANSFER_SECONDS = 60.0  # for a message that has begun
 _END_SECONDS = 5.0  # how long a process that is gone may take to be told why
 _CRASHED = "the file made its decoder crash; it is damaged or hostile"
 
@@ -103,8 +107,10 @@ class DecoderPool:
         self._all: set[_Worker] = set()
         self._closed = False
 
-    async def run(self, job: Job, data: bytes, seconds: float) -> Picture | Clip:
-        """Run `job` on a file's bytes. Raises MediaError (also after `seconds`) and WorkerError.
+    async def run(self, job: Job, data: FileBytes, seconds: float) -> Picture | Clip:
+        """Run `job` on a file's bytes. Raises MediaError and WorkerError.
+
+        seconds: of processor time that decoding may take; what it waits for a processor does not count
 
         A process that is ended from outside meanwhile is replaced once.
         If it is cancelled and its process is not done soon, the process is ended.
@@ -152,7 +158,7 @@ class DecoderPool:
         try:
             if not task.begin(worker):
                 raise MediaError("nobody waits for the file any more")
-            return worker.run(task, self._budget, place.leave if self._may_be_slow else None)
+            return worker.run(task, self._budget, place.leave if self._may_be_slow else _stay)
         finally:
             task.end()
             self._put_back(worker)
@@ -196,7 +202,7 @@ class _Place:
 class _Task:
     """A file to decode, and the process that does it, which may be ended from another thread."""
 
-    def __init__(self, job: Job, data: bytes, seconds: float) -> None:
+    def __init__(self, job: Job, data: FileBytes, seconds: float) -> None:
         self.job = job
         self.data = data
         self.seconds = seconds
@@ -270,29 +276,29 @@ class _Worker:
         """From any thread; who uses the worker sees the process gone."""
         self._process.kill()
 
-    def run(self, task: _Task, budget: PixelBudget, on_slow: Callable[[], None] | None) -> Picture | Clip:
+    def run(self, task: _Task, budget: PixelBudget, on_slow: Callable[[], None]) -> Picture | Clip:
         """on_slow: called once the file turns out slow, or has to wait for memory. May be called again."""
         n_pixels = 0
         self._await_ready()
         file = _handed_over(task.data)
         try:
-            deadline = time.monotonic() + task.seconds
-            self._sock.settimeout(task.seconds)
+            clock = ProcessClock(self._process.pid, task.seconds)
+            self._sock.settimeout(_TRANSFER_SECONDS)
             channel.send(self._sock, pickle.dumps(task.job), file)
             while True:
-                patience = min(_QUICK_SECONDS, deadline - time.monotonic())
-                if on_slow is not None and not _readable(self._sock, patience):
-                    on_slow()
-                self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
+                started = time.monotonic()
+                while not _readable(self._sock, clock.next_look()):
+                    clock.check()
+                    if time.monotonic() - started > _QUICK_SECONDS:
+                        on_slow()
                 message, handle = channel.receive(self._sock)
                 reply = json.loads(message)
                 if "pixels" in reply:
-                    asked = time.monotonic()
-                    if on_slow is not None and not budget.fits(int(reply["pixels"])):
+                    if not budget.fits(int(reply["pixels"])):
                         on_slow()
                     budget.take(int(reply["pixels"]))
                     n_pixels += int(reply["pixels"])
-                    deadline += time.monotonic() - asked
+                    clock.resume()
                     channel.send(self._sock, b"go")
                 elif "error" in reply:
                     if "trace" in reply:
@@ -306,7 +312,8 @@ class _Worker:
                     return unpack(reply["media"], _mapped(handle))
         except TimeoutError as error:
             self.kill()
-            raise MediaError(f"the file takes more than {task.seconds:g} seconds to decode") from error
+            words = f"the file takes more than {task.seconds:g} seconds of processor time to decode"
+            raise MediaError(f"{words}, or makes its decoder hang") from error
         except (EOFError, ConnectionError) as error:
             ended_by = self._end_of_process()
             if ended_by >= 0 or -ended_by in _CRASHES:
@@ -333,10 +340,20 @@ class _Worker:
         self._is_ready = True
 
 
+def _stay() -> None:
+    """Slow files keep their place."""
+
+
 def _environment() -> dict[str, str]:
-    """What a decoder needs and no more: no keys, no proxies."""
+    """What a decoder needs and no more: no keys, no proxies.
+
+    It finds modules as this process was started to find them. What was put on `sys.path` since, like the
+    folder of a script, is left out: a `types.py` there would come before Python's own.
+    """
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "TMPDIR", "TZ") if name in os.environ}
-    paths = [path or os.getcwd() for path in sys.path]
+    home = Path(__file__).resolve().parents[2]
+    paths = [] if home == Path(sysconfig.get_path("purelib")) else [str(home)]
+    paths += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}
 
 
@@ -346,7 +363,7 @@ def _readable(sock: socket.socket, seconds: float) -> bool:
         return bool(selector.select(seconds))
 
 
-def _handed_over(data: bytes) -> int:
+def _handed_over(data: FileBytes) -> int:
     """A handle on `data` for a decoding process. Raises WorkerError where there is no room."""
     try:
         return channel.shared_file([data])

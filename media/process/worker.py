@@ -24,11 +24,14 @@ from media.process.jobs import Job, ServiceGone
 from media.types import MediaError
 
 _STDERR = 2
+# Below the service: where all processors are busy with pictures, its event loop must not wait for them.
+_NICE = 5
 
 
 def main(handle: int, memory_limit: int) -> None:
     """Serve jobs until the service closes the socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to handle
+    os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
     sock = socket.socket(fileno=handle)

@@ -30,6 +30,7 @@ def spellings(data: bytes) -> dict[str, str]:
         "capitals": f"DATA:IMAGE/PNG;BASE64,{plain}",
         "blank before base64": f"data:image/png; base64,{plain}",
         "not base64": f"data:image/png,{quote(data)}",
+        "blanks around it": f" \n data:image/png;base64,{plain}\n ",
     }
 
 
@@ -54,6 +55,22 @@ def test_bad_base64_is_an_error_that_says_why(url: str, words: str) -> None:
         read_data_url(url, LIMIT)
 
 
+@pytest.mark.parametrize("name", spellings(DATA))
+def test_a_url_that_is_read_in_parts_gives_the_same_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in (4, 8, 12, 64):
+        monkeypatch.setattr("media.fetch.dataurl._PART", part)
+        for length in range(250, 259):
+            assert read_data_url(spellings(DATA[:length])[name], LIMIT) == DATA[:length]
+
+
+@pytest.mark.parametrize("tail", ["AA=AAAAA", "AA==AAAA", "AAAAA", "AA*A", "é"])
+def test_what_is_bad_in_one_part_is_bad_in_several(tail: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("media.fetch.dataurl._PART", 4)
+    for before in range(0, 12, 4):
+        with pytest.raises(MediaError):
+            read_data_url("data:;base64," + "A" * before + tail, LIMIT)
+
+
 def test_data_over_the_limit_are_refused() -> None:
     for url in ("data:;base64," + "A" * 20_000, "data:," + "a" * 10_001):
         with pytest.raises(MediaError, match="more than the limit of 10,000"):
@@ -69,7 +86,7 @@ def test_mutated_data_urls_end_in_bytes_or_an_error() -> None:
         for _ in range(rng.randrange(1, 6)):
             text[rng.randrange(5, len(text))] = rng.choice("=%-_ ,;\n\0é✓A")
         try:
-            assert isinstance(read_data_url("".join(text), LIMIT), bytes)
+            assert isinstance(read_data_url("".join(text), LIMIT), bytearray)
         except MediaError:
             pass
 

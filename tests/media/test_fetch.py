@@ -170,6 +170,40 @@ async def test_a_relative_redirect_is_followed() -> None:
     assert len(heads) == 2
 
 
+@pytest.mark.parametrize("n_redirects", [5, 6])
+async def test_as_many_redirects_as_the_policy_says_are_followed(n_redirects: int) -> None:
+    async def answer(path: str, writer: asyncio.StreamWriter) -> None:
+        left = int(path[1:])
+        writer.write(response("302 Found", location=f"/{left - 1}") if left else response("200 OK", PICTURE))
+
+    async with server(answer) as (port, heads):
+        url, policy = f"http://localhost:{port}/{n_redirects}", {"allow": (f"localhost:{port}",)}
+        if n_redirects == 5:
+            assert await fetched(url, **policy) == PICTURE
+        else:
+            assert "redirects more than 5 times" in await refused(url, **policy)
+    assert len(heads) == 6
+
+
+async def test_waiting_for_a_place_is_not_taken_for_a_slow_server() -> None:
+    """One place, three fetches that together take longer than one may."""
+
+    async def answer(_: str, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        writer.write(response("200 OK", PICTURE))
+
+    async with server(answer) as (port, _):
+        policy = FetchPolicy(allow=(f"localhost:{port}",), max_concurrent=1, total_seconds=0.8)
+        fetcher = Fetcher(policy)
+        try:
+            got = await asyncio.gather(
+                *(fetcher.fetch(f"http://localhost:{port}/{i}", "image") for i in range(4))
+            )
+        finally:
+            await fetcher.aclose()
+    assert got == [PICTURE] * 4
+
+
 @pytest.mark.parametrize(
     "answer, words",
     [
@@ -236,7 +270,7 @@ async def test_a_server_that_drips_is_given_up() -> None:
         ("", "not accepted"),
         ("http://", "names no host"),
         ("http:///a.png", "names no host"),
-        ("http://exa mple.org/", "does not resolve"),
+        ("http://exa mple.org/", "a blank in the host's name"),
         ("http://example.org:99999/", "port 99999"),
         ("http://user:pw@example.org/", "user name or password"),
         ("http://example.org@127.0.0.1/", "user name or password"),
@@ -248,6 +282,15 @@ async def test_a_server_that_drips_is_given_up() -> None:
 )
 async def test_urls_that_are_not_fetched_say_why(url: str, words: str) -> None:
     assert words in await refused(url)
+
+
+async def test_blanks_around_a_url_do_not_count() -> None:
+    async with server(fixed(response("200 OK", PICTURE))) as (port, heads):
+        assert (
+            await fetched(f" \n\thttp://localhost:{port}/a.png \r\n", allow=(f"localhost:{port}",)) == PICTURE
+        )
+    assert heads[0].startswith("GET /a.png HTTP")
+    assert await fetched(" data:,abc") == b"abc"
 
 
 async def test_data_urls_of_any_size_are_read() -> None:
@@ -361,6 +404,9 @@ def root(tmp_path: Path) -> Path:
     (folder / "sub").mkdir(parents=True)
     (folder / "sub" / "a b.png").write_bytes(PICTURE)
     (tmp_path / "outside.png").write_bytes(PICTURE)
+    (tmp_path / "root-of-another").mkdir()
+    (tmp_path / "root-of-another" / "a.png").write_bytes(PICTURE)
+    (folder / "sibling").symlink_to(tmp_path / "root-of-another")
     (folder / "out.png").symlink_to(tmp_path / "outside.png")
     (folder / "in.png").symlink_to(folder / "sub" / "a b.png")
     (folder / "loop.png").symlink_to(folder / "loop.png")
@@ -375,11 +421,29 @@ async def test_files_under_a_root_are_read(root: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["out.png", "../outside.png", "%2e%2e/outside.png", "loop.png", "pipe.png", "sub", "none.png", "a%00b"],
+    [
+        "../root-of-another/a.png",
+        "sibling/a.png",
+        "out.png",
+        "../outside.png",
+        "%2e%2e/outside.png",
+        "loop.png",
+        "pipe.png",
+        "sub",
+        "none.png",
+        "a%00b",
+    ],
 )
 async def test_what_is_no_regular_file_under_a_root_is_refused_alike(root: Path, name: str) -> None:
     message = await refused(f"file://{root}/{name}", file_roots=(root,))
     assert message == "the file:// URL names no readable file in a folder that this server may read from"
+
+
+async def test_a_folder_whose_name_only_begins_like_a_root_is_outside(root: Path) -> None:
+    beside = root.parent / "root-of-another" / "a.png"
+    message = await refused(f"file://{beside}", file_roots=(root,))
+    assert message == "the file:// URL names no readable file in a folder that this server may read from"
+    assert await fetched(f"file://{beside}", file_roots=(root, beside.parent)) == PICTURE
 
 
 async def test_file_urls_are_off_without_roots_and_take_no_host(root: Path) -> None:

@@ -260,9 +260,40 @@ def test_a_folder_that_cannot_be_read_is_as_if_empty(tmp_path: Path) -> None:
 
 async def test_a_file_that_takes_too_long_is_an_error_and_its_process_ends(make_library: MakeLibrary) -> None:
     library = make_library(picture_seconds=0.05)
-    with pytest.raises(MediaError, match=r"more than 0\.05 seconds to decode"):
+    with pytest.raises(MediaError, match=r"more than 0\.05 seconds of processor time"):
         await library.picture_of(slow_picture())
     assert not workers()
+
+
+@pytest_asyncio.fixture
+async def stopped(make_library: MakeLibrary) -> AsyncIterator[tuple[MediaLibrary, psutil.Process]]:
+    """A library whose only process waits for a processor: it is stopped, as it might be on a busy machine."""
+    library = make_library(n_workers=1, picture_seconds=0.5)
+    await library.picture_of(picture())
+    (worker,) = workers()
+    worker.suspend()
+    yield library, worker
+    with contextlib.suppress(psutil.NoSuchProcess):
+        worker.resume()
+
+
+async def test_waiting_for_a_processor_is_not_work(stopped: tuple[MediaLibrary, psutil.Process]) -> None:
+    library, worker = stopped
+    task = asyncio.create_task(library.picture_of(picture(1)))
+    await asyncio.sleep(1.5)  # more than the limit
+    worker.resume()
+    assert (await task).width == 60
+
+
+async def test_a_process_that_does_nothing_any_more_is_ended(
+    stopped: tuple[MediaLibrary, psutil.Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, worker = stopped
+    monkeypatch.setattr("media.process.clock._STALLED_SECONDS", 0.2)
+    with pytest.raises(MediaError, match="makes its decoder hang"):
+        await library.picture_of(picture(1))
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+    assert (await library.picture_of(picture(1))).width == 60
 
 
 async def test_a_file_that_kills_its_process_is_an_error_and_the_next_one_works(
@@ -435,6 +466,14 @@ async def test_decoding_processes_know_no_secrets(
     await make_library().picture_of(picture())
     for worker in workers():
         assert "very-secret" not in str(worker.environ())
+
+
+async def test_a_module_beside_a_script_does_not_shadow_pythons_own(
+    make_library: MakeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "types.py").write_text("raise ImportError('not the one that was meant')")
+    monkeypatch.syspath_prepend(tmp_path)  # where Python puts the folder of a script
+    assert (await make_library().picture_of(picture())).width == 60
 
 
 async def test_closing_ends_the_processes_and_what_is_under_way(make_library: MakeLibrary) -> None:
