@@ -34,12 +34,16 @@ class InvalidRequest(RequestError):
 
 
 class ContextOverflow(InvalidRequest):
-    """The prompt of `n_prompt` tokens leaves no room in a context of `limit` (docs/decisions.md#r21)."""
+    """The prompt of `n_prompt` tokens leaves no room in a context of `limit` (docs/decisions.md#r21).
+
+    The code is in the message too: langchain-openai looks for it in the text, and the openai package no
+    longer puts the error's code there.
+    """
 
     def __init__(self, n_prompt: int, limit: int, param: str = "messages") -> None:
         super().__init__(
             f"This model's maximum context length is {limit} tokens. However, your messages resulted in "
-            f"{n_prompt} tokens. Please reduce the length of the messages.",
+            f"{n_prompt} tokens. Please reduce the length of the messages. (context_length_exceeded)",
             param,
             "context_length_exceeded",
         )

@@ -17,7 +17,6 @@ from tests.api.conftest import (  # noqa: F401
     END,
     END_THINK,
     WITH_CALL,
-    Live,
     checkpoint,
     ids,
     server,
@@ -45,12 +44,15 @@ def weather_agent(ids: Callable[[str], list[int]]) -> Callable[[EnginePrompt, Sa
     return pick
 
 
-AiSdk = Callable[[Live, str], Awaitable[dict[str, Any]]]
+AiSdk = Callable[..., Awaitable[dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
 def ai_sdk(tmp_path_factory: pytest.TempPathFactory) -> AiSdk:
-    """Runs node/agent.mjs with a provider; skips, saying so, where node or the npm registry is missing."""
+    """Runs a script of node/ with an address and a provider.
+
+    Skips, saying so, where node or the npm registry is missing.
+    """
     if shutil.which("npm") is None or shutil.which("node") is None:
         pytest.skip("needs node and npm")
     folder = tmp_path_factory.mktemp("node") / "client"
@@ -61,9 +63,9 @@ def ai_sdk(tmp_path_factory: pytest.TempPathFactory) -> AiSdk:
     if install.returncode:
         pytest.skip(f"npm ci failed (no network?): {install.stderr[-500:]}")
 
-    async def run(live: Live, provider: str) -> dict[str, Any]:
+    async def run(url: str, provider: str, script: str = "agent.mjs") -> dict[str, Any]:
         process = await asyncio.create_subprocess_exec(
-            *("node", "agent.mjs", f"{live.url}/v1", provider),
+            *("node", script, f"{url}/v1", provider),
             cwd=folder,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -104,7 +104,7 @@ async def test_ai_sdk(server: Server, weather_agent, ai_sdk) -> None:
     """The npm packages `ai` with `@ai-sdk/openai-compatible` and `@ai-sdk/moonshotai`."""
     async with server(weather_agent) as live:
         for provider in ("openai-compatible", "moonshotai"):
-            result = await ai_sdk(live, provider)
+            result = await ai_sdk(live.url, provider)
             assert result["text"] == result["streamed"] == ANSWER, result
             assert result["reasoning"] == "I know"
             assert result["calls"] == result["streamedCalls"] == [{"city": "Oslo", "days": 3}]
