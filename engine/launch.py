@@ -89,7 +89,7 @@ def launch(profile: Profile, model: str, overrides: Mapping[str, Any], report: P
     if not plugin.is_registered():
         raise EngineStartError(
             "vLLM did not load this project's plugin",
-            "See the log above for the error in engine/plugin.py; reinstall with: pip install --no-deps -e .",
+            "See the log above for the error in engine/plugin; reinstall with: pip install --no-deps -e .",
         )
     try:
         config = arguments.create_engine_config()

@@ -123,6 +123,20 @@ def named_paths(text: str) -> list[str]:
     return found + re.findall(r"`([\w-]+/[\w./-]+|[\w-]+\.(?:py|md|toml))`", text)
 
 
+_PATH = re.compile(r"(?<![\w/.-])((?:gateway|media|engine|patches|tests|bench|examples|docs)/[\w./-]*\w)")
+
+
+def test_files_that_are_named_anywhere_exist() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in tracked()
+        if path.suffix in {".py", ".md"}
+        for name in _PATH.findall(read(path))
+        if not (ROOT / name).exists() and not (ROOT / f"{name}.py").exists()
+    ]
+    assert wrong == []
+
+
 def test_the_paths_in_the_architecture_exist() -> None:
     paths = named_paths(read(ROOT / "docs/architecture.md"))
     assert len(paths) > 20
