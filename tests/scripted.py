@@ -27,7 +27,8 @@ from engine.types import (
 class Script:
     """What one request is answered with.
 
-    `ids` are sent `per_step` at a time to every choice, then `finish_reason`. `error` is raised after
+    `ids` are sent `per_step` at a time to every choice, then `finish_reason`; `choices` has the ids of each
+    choice instead. `error` is raised after
     `error_after` ids. With `hold` set the engine waits for it before the first step, and with `stall` after
     the last one.
     """
@@ -42,6 +43,7 @@ class Script:
     stall: asyncio.Event | None = None
     pause: float = 0.0
     logprobs: Callable[[int], TokenLogprob] | None = None
+    choices: Sequence[Sequence[int]] = ()
 
 
 @dataclass
@@ -71,23 +73,27 @@ class ScriptedEngine:
         try:
             if script.hold is not None:
                 await script.hold.wait()
-            ids = list(script.ids)[: sampling.max_tokens]
-            reason: FinishReason = "length" if len(ids) < len(script.ids) else script.finish_reason
-            for start in range(0, max(len(ids), 1), script.per_step):
+            written = [list(ids) for ids in script.choices or [script.ids] * sampling.n]
+            choices = [ids[: sampling.max_tokens] for ids in written]
+            n_ids = max(map(len, choices))
+            for start in range(0, max(n_ids, 1), script.per_step):
                 if script.error is not None and start >= script.error_after:
                     raise script.error
                 if script.pause:
                     await asyncio.sleep(script.pause)
-                piece = tuple(ids[start : start + script.per_step])
-                last = start + script.per_step >= len(ids)
-                if last and script.stall is not None:
+                if start + script.per_step >= n_ids and script.stall is not None:
                     await script.stall.wait()
-                for index in range(sampling.n):
+                for index, ids in enumerate(choices):
+                    if start >= max(len(ids), 1):
+                        continue  # this choice has ended
+                    cut = len(ids) < len(written[index])
+                    reason: FinishReason = "length" if cut else script.finish_reason
+                    piece = tuple(ids[start : start + script.per_step])
                     yield Step(
                         index,
                         piece,
                         tuple(script.logprobs(i) for i in piece) if script.logprobs else None,
-                        reason if last else None,
+                        reason if start + script.per_step >= len(ids) else None,
                         n_cached=script.n_cached,
                     )
             finished = True

@@ -298,6 +298,15 @@ class TestCut:
         assert (got.reply.content, got.unparsed, got.finish_reason) == ("hi", [], "length")
 
     @pytest.mark.parametrize(
+        "marker", ["<|close|>think", "<|open|>", "<|close|> response", "<|open|>nonsense"]
+    )
+    def test_text_behind_a_marker_without_separator_is_not_cut(self, vocab: Vocab, marker: str) -> None:
+        """R6"""
+        got = decode(vocab, "r", TC, RO, "one", marker, " two", reason="length")
+        shown = got.reply.content + "".join(text for text, _ in got.unparsed)
+        assert shown == "one two" or (marker == "<|open|>nonsense" and shown == "onenonsense two")
+
+    @pytest.mark.parametrize(
         ("cut", "shown"),
         [
             (GW, "get_weather"),

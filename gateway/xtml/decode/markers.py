@@ -58,6 +58,15 @@ class MarkerReader:
         name = _element_at_start(self._start)
         return self.kind == "close" or name is None or not ELEMENTS[name]
 
+    @property
+    def has_text_behind(self) -> bool:
+        """Whether what was read can be no marker any more, or is one without attributes and more text."""
+        text = "".join([self._start, *self._more]).strip().lower()
+        name = _element_at_start(text)
+        if name is None:
+            return bool(text) and not any(element.startswith(text) for element in ELEMENTS)
+        return not ELEMENTS[name] and text != name
+
     def end(self, *, separated: bool) -> Marker:
         """The marker that was read; `kind` is None again."""
         self.kind = None

@@ -162,7 +162,10 @@ class CompletionReader:
             self.text(marker.rest)
 
     def _drop_cut_marker(self) -> None:
-        """At the end: half a marker is dropped; the header of a call is shown."""
+        """At the end: half a marker is dropped; the header of a call is shown, and text behind is text."""
+        if self._marker.has_text_behind:
+            self._end_marker(separated=False)
+            return
         kind = self._marker.kind
         marker = self._marker.end(separated=False)
         self._go(self._at)
