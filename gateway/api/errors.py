@@ -13,12 +13,14 @@
 | ReplyUnusable | 502 | server_error | api_error |
 | Unavailable | 503 (529) | server_error | overloaded_error |
 
-OpenAI's body is `{"error": {message, type, param, code}}`.
+OpenAI's body is `{"error": {message, type, param, code}}`, Anthropic's
+`{"type": "error", "error": {type, message}, "request_id"}`; clients of the Messages API get the latter.
 """
 
 from __future__ import annotations
 
 import math
+import uuid
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -30,6 +32,7 @@ from gateway.api.disconnect import ClientDisconnected
 from gateway.errors import (
     BodyNotTaken,
     BodyTooLarge,
+    ContextOverflow,
     Forbidden,
     InvalidRequest,
     LimitReached,
@@ -56,14 +59,46 @@ _OPENAI: dict[type[RequestError], tuple[int, str]] = {
 }
 
 
+_ANTHROPIC: dict[type[RequestError], tuple[int, str]] = {
+    **{kind: (status, name) for kind, (status, name) in _OPENAI.items() if status < 500},
+    BodyTooLarge: (413, "request_too_large"),
+    ServerFault: (500, "api_error"),
+    ReplyUnusable: (502, "api_error"),
+    Unavailable: (529, "overloaded_error"),
+}
+_MESSAGES_PATHS = ("/v1/messages", "/anthropic/")
+
+
+def is_anthropic(request: Request) -> bool:
+    """Whether the client speaks Anthropic's API, by the path or by the header that its SDKs send."""
+    path = request.scope.get("path", "").removeprefix(request.scope.get("root_path", ""))
+    return path.startswith(_MESSAGES_PATHS) or "anthropic-version" in request.headers
+
+
+def anthropic_body(error: RequestError) -> dict[str, Any]:
+    """`error` as Anthropic's clients know it; a full context in the words that they act on."""
+    message = error.message
+    if isinstance(error, ContextOverflow):
+        message = f"prompt is too long: {error.n_prompt} tokens > {error.limit} maximum"
+    return _anthropic(_row(error, _ANTHROPIC)[1], message)
+
+
+def _anthropic(kind: str, message: str) -> dict[str, Any]:
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": message},
+        "request_id": f"req_{uuid.uuid4().hex[:24]}",
+    }
+
+
 def status_of(error: RequestError) -> int:
     """The HTTP status of `error`."""
-    return _row(error)[0]
+    return _row(error, _OPENAI)[0]
 
 
 def openai_body(error: RequestError) -> dict[str, Any]:
     """`error` as OpenAI clients know it."""
-    kind = _row(error)[1]
+    kind = _row(error, _OPENAI)[1]
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
 
 
@@ -80,25 +115,31 @@ def headers_of(error: RequestError) -> dict[str, str]:
     return {}
 
 
-def response_of(error: RequestError) -> JSONResponse:
-    """`error` as an HTTP response."""
-    return JSONResponse(openai_body(error), status_of(error), headers=headers_of(error))
+def response_of(error: RequestError, request: Request) -> JSONResponse:
+    """`error` as an HTTP response in the format that the client of `request` speaks."""
+    headers = headers_of(error)
+    if not is_anthropic(request):
+        return JSONResponse(openai_body(error), status_of(error), headers=headers)
+    body = anthropic_body(error)
+    headers["request-id"] = body["request_id"]
+    return JSONResponse(body, _row(error, _ANTHROPIC)[0], headers=headers)
 
 
 def install_handlers(app: FastAPI) -> None:
     """Make every error of the service, of FastAPI and of Starlette a body in the format of its route."""
 
     @app.exception_handler(RequestError)
-    async def request_error(_: Request, error: RequestError) -> JSONResponse:
-        return response_of(error)
+    async def request_error(request: Request, error: RequestError) -> JSONResponse:
+        return response_of(error, request)
 
     @app.exception_handler(ClientDisconnected)
     async def gone(_: Request, __: ClientDisconnected) -> Response:
         return Response(status_code=499)  # nobody is there to read it; it ends up in the log
 
     @app.exception_handler(RequestValidationError)
-    async def validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
-        return response_of(from_validation([{**e, "loc": e["loc"][1:]} for e in error.errors()]))
+    async def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
+        found = from_validation([{**e, "loc": e["loc"][1:]} for e in error.errors()])
+        return response_of(found, request)
 
     app.add_exception_handler(Exception, unforeseen)
 
@@ -110,14 +151,16 @@ def install_handlers(app: FastAPI) -> None:
         elif error.status_code == 405:
             message = f"{request.url.path} does not take {request.method}"
         kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-        body = {"error": {"message": message, "type": kind, "param": None, "code": None}}
+        body: dict[str, Any] = {"error": {"message": message, "type": kind, "param": None, "code": None}}
+        if is_anthropic(request):
+            body = _anthropic(kind, message)
         return JSONResponse(body, error.status_code, headers=dict(error.headers or {}))
 
 
-async def unforeseen(_: Request, __: Exception) -> JSONResponse:
+async def unforeseen(request: Request, _: Exception) -> JSONResponse:
     """The answer to an error nobody expected; Starlette raises it again once this is sent, for the log."""
-    return response_of(ServerFault())
+    return response_of(ServerFault(), request)
 
 
-def _row(error: RequestError) -> tuple[int, str]:
-    return next(_OPENAI[kind] for kind in type(error).__mro__ if kind in _OPENAI)
+def _row(error: RequestError, table: dict[type[RequestError], tuple[int, str]]) -> tuple[int, str]:
+    return next(table[kind] for kind in type(error).__mro__ if kind in table)

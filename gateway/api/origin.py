@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -83,7 +84,7 @@ class OriginGuard:
             return await self.app(scope, receive, send)
         types = types_of(self.routes, scope) if scope["method"] in _WITH_BODY else None
         error = refusal(headers, types, allowed=self.allowed, any_host=self.any_host)
-        await (self.app if error is None else response_of(error))(scope, receive, send)
+        await (self.app if error is None else response_of(error, Request(scope)))(scope, receive, send)
 
 
 def refusal(

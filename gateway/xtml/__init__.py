@@ -41,6 +41,7 @@ from gateway.xtml.encode.writer import MediaPrompt, MediaSpan
 from gateway.xtml.grammar.structural_tag import Grammar, load_compiler, structural_tag
 from gateway.xtml.reading import Reading
 from gateway.xtml.request.chat import from_request
+from gateway.xtml.request.messages import from_messages
 from gateway.xtml.request.results import settle_results
 from gateway.xtml.request.tools import canonical_tool
 from gateway.xtml.vocabulary import RANK_FILE, TABLE_FILE, Vocab, VocabError
@@ -87,6 +88,7 @@ __all__ = [
     "encode_assistant",
     "failure_of",
     "fold",
+    "from_messages",
     "from_request",
     "load_compiler",
     "opaque_call_id",
