@@ -23,8 +23,8 @@ from gateway.xtml import (
 )
 from gateway.xtml.grammar.ranges import UnsupportedPattern
 from gateway.xtml.grammar.regex import whole_text
-from gateway.xtml.grammar.schema import _ANNOTATIONS, _GENERAL, _OF_TYPE
 from gateway.xtml.grammar.structural_tag import Grammar, structural_tag
+from gateway.xtml.json_schema import ANNOTATIONS, GENERAL, OF_TYPE
 from tests.xtml.schema_instances import ENFORCED, instance
 
 MARKER_TEXT = "<|close|>think<|sep|><|open|>response<|sep|><|end_of_msg|>"
@@ -492,7 +492,15 @@ LOOSE = [
         "properties.x.items: pattern not enforced",
     ),
     ("nonsense", "properties.x: is not a schema"),
-    ({"anyOf": [{"type": "string"}, {"type": "banana"}]}, 'type "banana" is none of JSON\'s'),
+    ({"anyOf": [{"type": "string"}, {"type": "banana"}]}, "type is not one of JSON's types"),
+    ({"required": "a"}, "properties.x: required is not a list of strings, not enforced"),
+    ({"type": "array", "minItems": "2"}, "properties.x: minItems is not a count, not enforced"),
+    ({"pattern": 5}, "properties.x: pattern is not a string, not enforced"),
+    ({"type": "string", "maxLength": -1}, "properties.x: maxLength is not a count, not enforced"),
+    ({"enum": "ab"}, "properties.x: enum is not a list, not enforced"),
+    ({"$ref": 5}, "properties.x: $ref is not a string, not enforced"),
+    ({"type": "number", "minimum": "0"}, "properties.x: minimum is not a number, not enforced"),
+    ({"type": "string", "nullable": "yes"}, "properties.x: nullable is not true or false, not enforced"),
     ({"type": "object", "properties": 5}, "properties.x: properties is not an object"),
 ]
 
@@ -505,6 +513,8 @@ def test_what_is_not_enforced_is_reported_for_its_place(checker: Checker, schema
     assert any(r.startswith("tools[1].function.parameters.") and report in r for r in grammar.loosened)
     value = {"string": "aabb", "integer": 7, "number": 1.5, "array": ["a"], "object": {"ab": 1}}
     kind = schema.get("type", "string") if isinstance(schema, dict) else "string"
+    if isinstance(schema, dict) and "required" in schema:
+        kind = "object"
     if not (isinstance(schema, dict) and "patternProperties" in schema):
         assert checker.refused_at(grammar, reply(vocab, ("f", {"x": value[kind], "y": True}))) is None
     assert not checker.accepts(grammar, reply(vocab, ("f", {"x": value[kind]}))), "the rest is enforced"
@@ -544,7 +554,7 @@ def test_schema_that_grows_without_end_is_cut(checker: Checker) -> None:
     assert checker.accepts(grammar, reply(checker.vocab, ("f", {"a": {"b": {}}})))
 
 
-KEYWORDS = st.sampled_from([*_GENERAL, *_ANNOTATIONS, *(k for ks in _OF_TYPE.values() for k in ks), "not"])
+KEYWORDS = st.sampled_from([*GENERAL, *ANNOTATIONS, *(k for ks in OF_TYPE.values() for k in ks), "not"])
 WORDS = st.sampled_from(
     [
         "type",

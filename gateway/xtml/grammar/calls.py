@@ -17,7 +17,8 @@ from typing import Any
 from gateway.xtml.grammar.cost import Budget
 from gateway.xtml.grammar.regex import text_of_length
 from gateway.xtml.grammar.rules import Rules, either, literal, none_of, regex_rules
-from gateway.xtml.grammar.schema import TYPES, Schema, Shapes, compiled
+from gateway.xtml.grammar.schema import Shapes, compiled
+from gateway.xtml.json_schema import WIRE_TYPES, Alternative, Members, Schema
 
 MAX_STATES = 512  # of one grammar: below half a second of compiling
 MAX_TRACKED = 9  # keys of one tool: 2**9 states
@@ -60,11 +61,9 @@ def calls_grammar(tools: Sequence[CallableTool], marks: Marks, *, many: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """One object schema that the arguments may follow. `extra`: schema of undeclared keys, False for none."""
+    """One object schema that the arguments may follow."""
 
-    properties: dict[str, Any]
-    required: tuple[str, ...]
-    extra: Any
+    members: Members
     path: str
     shapes: Shapes
 
@@ -88,7 +87,7 @@ class _Writer:
         self._end_call = rule(f'{closed} "call" {sep}')
         self._begin_argument = rule(f"{opened} " + literal('argument key="'))
         self._end_argument = rule(f'{closed} "argument" {sep}')
-        self._typed = {kind: rule(f"{literal(type_attribute(kind))} {sep}") for kind in TYPES}
+        self._typed = {kind: rule(f"{literal(type_attribute(kind))} {sep}") for kind in WIRE_TYPES}
 
     def grammar(self, tools: Sequence[CallableTool], many: bool) -> tuple[str, tuple[str, ...]]:
         variants = [self._variants(tool) for tool in tools]
@@ -113,38 +112,28 @@ class _Writer:
     def _variants(self, tool: CallableTool) -> list[_Variant]:
         path = f"{tool.path}.function.parameters"
         shapes = Shapes(tool.parameters, self._report, self._budget)
-        anything = _Variant({}, (), True, path, shapes)
+        free = Members({}, (), True)
         if tool.parameters is None:
-            return [anything]
+            return [_Variant(free, path, shapes)]
         try:
-            objects = [s for kind, s in shapes.alternatives(tool.parameters, path) if kind == "object"]
-            if not objects or any("enum" in s for s in objects):
-                self._report(path, "not the schema of an object with properties, any arguments allowed")
-                return [anything]
-            if isinstance(tool.parameters, dict):
-                self._report_uncounted(tool.parameters, path)
-            found = []
-            for schema in objects:
-                properties, required, extra = shapes.members(schema, path)
-                found.append(_Variant(properties, tuple(required), extra, path, shapes))
-            return found
+            found = shapes.arguments(tool.parameters, path)
         except RecursionError:
             self._report(path, "nested too deeply, any arguments allowed")
-            return [anything]
-
-    def _report_uncounted(self, parameters: dict[str, Any], path: str) -> None:
-        if isinstance(parameters.get("oneOf"), list):
-            self._report(path, "oneOf enforced as anyOf")
+            found = []
+        return [_Variant(members, path, shapes) for members in found or [free]]
 
     def _arguments(self, variant: _Variant, tracked: int) -> str:
         """The rule of all that follows a call's header: arguments, and the call's close."""
-        keys = [*variant.required, *(k for k in variant.properties if k not in variant.required)]
-        for key in variant.required[tracked:]:
+        keys = [
+            *variant.members.required,
+            *(k for k in variant.members.properties if k not in variant.members.required),
+        ]
+        for key in variant.members.required[tracked:]:
             self._report(variant.path, f"required {key!r} not enforced: only {tracked} keys are tracked")
         written = [self._argument(key, variant) for key in keys]
-        if variant.extra is not False:
+        if variant.members.extra is not False:
             written.append(self._extra_argument(variant))
-        n_required = min(tracked, len(variant.required))
+        n_required = min(tracked, len(variant.members.required))
         states: dict[int, str] = {}
         for done in reversed(range(2**tracked)):  # a state refers only to states with more keys done
             options = []
@@ -169,16 +158,16 @@ class _Writer:
 
     def _argument(self, key: str, variant: _Variant) -> str:
         path = f"{variant.path}.properties.{key}"
-        values = self._values(variant.properties[key], path, variant.shapes)
+        values = self._values(variant.members.properties[key], path, variant.shapes)
         return self._rules.rule(f"{literal(escape_attribute(key))} {values}")
 
     def _extra_argument(self, variant: _Variant) -> str:
         """An argument whose key the schema does not declare."""
         escapes = {"&amp;": "\\u0026", "&quot;": "\\u0022"}
         unit = self._rules.rule(" | ".join(["[^\\u0026\\u0022]", *map(literal, escapes)]))
-        declared = [tuple(escape_attribute(c) for c in key) for key in variant.properties]
+        declared = [tuple(escape_attribute(c) for c in key) for key in variant.members.properties]
         key = none_of(declared, unit, escapes, self._rules)
-        values = self._values(variant.extra, f"{variant.path}.additionalProperties", variant.shapes)
+        values = self._values(variant.members.extra, f"{variant.path}.additionalProperties", variant.shapes)
         return self._rules.rule(f"{key} {values}")
 
     # The value of one argument, from its type attribute on.
@@ -191,11 +180,9 @@ class _Writer:
             if kind != "string":
                 value = self._json_value(kind, schema, path, shapes)
                 options.append(f"{self._typed[kind]} {value} {self._end_argument}")
-        if isinstance(node, dict) and isinstance(node.get("oneOf"), list) and len(node["oneOf"]) > 1:
-            self._report(path, "oneOf enforced as anyOf")
         return self._rules.rule(" | ".join(dict.fromkeys(options)))
 
-    def _texts(self, alternatives: Sequence[tuple[str, Schema]], path: str, shapes: Shapes) -> list[str]:
+    def _texts(self, alternatives: Sequence[Alternative], path: str, shapes: Shapes) -> list[str]:
         """Rules for a string, which is raw text on the wire; free text stands alone (see `_mixed`)."""
         texts = [self._text(schema, path, shapes) for kind, schema in alternatives if kind == "string"]
         text, some_text = self._free_texts
@@ -217,10 +204,11 @@ class _Writer:
         ruled: set[str | None] = set()
         for variant in variants if len(variants) > 1 else ():
             texts: list[tuple[str | None, Any, str]] = [
-                (key, node, f"{variant.path}.properties.{key}") for key, node in variant.properties.items()
+                (key, node, f"{variant.path}.properties.{key}")
+                for key, node in variant.members.properties.items()
             ]
-            if variant.extra is not False:  # the undeclared keys, None
-                texts.append((None, variant.extra, f"{variant.path}.additionalProperties"))
+            if variant.members.extra is not False:  # the undeclared keys, None
+                texts.append((None, variant.members.extra, f"{variant.path}.additionalProperties"))
             for key, node, path in texts:
                 for text in self._texts(variant.shapes.alternatives(node, path), path, variant.shapes):
                     (free if text in self._by_token else ruled).add(key)
@@ -254,9 +242,11 @@ def _share_states(variants: Sequence[_Variant]) -> Iterator[int]:
     """
     tracked = [0] * len(variants)
     left = MAX_STATES - len(variants)
-    wishes = [(min(len(v.required), MAX_TRACKED), i) for i, v in enumerate(variants)]
+    wishes = [(min(len(v.members.required), MAX_TRACKED), i) for i, v in enumerate(variants)]
     wishes = sorted(wishes) + sorted(
-        (len(v.properties), i) for i, v in enumerate(variants) if len(v.properties) <= MAX_TRACKED_OPTIONAL
+        (len(v.members.properties), i)
+        for i, v in enumerate(variants)
+        if len(v.members.properties) <= MAX_TRACKED_OPTIONAL
     )
     for wish, i in wishes:
         while tracked[i] < wish and 2 ** tracked[i] <= left:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from re import _constants  # type: ignore[attr-defined]
 from typing import Any
 
+from gateway.xtml.grammar.parsed import Node, ops
 from gateway.xtml.grammar.ranges import ANY_CHARACTER, Ranges, UnsupportedPattern, characters, overlap, union
 
 MAX_SIZE = 4500  # characters of one pattern, counted repeats written out
@@ -53,7 +53,7 @@ class Budget:
         return self._paid[key]
 
 
-def pattern_cost(branches: Sequence[tuple[bool, Sequence[tuple], bool]]) -> Cost:
+def pattern_cost(branches: Sequence[tuple[bool, Sequence[Node], bool]]) -> Cost:
     """The cost of alternatives, each (anchored at its start, parsed regex without anchors, at its end).
 
     Raises UnsupportedPattern above MAX_SIZE or MAX_CHOICES.
@@ -88,7 +88,7 @@ class _Judge:
         if size > MAX_SIZE:
             raise UnsupportedPattern(f"more than {MAX_SIZE} characters with its repeats written out")
 
-    def sequence(self, nodes: Sequence[tuple], follow: Ranges, times: int) -> int:
+    def sequence(self, nodes: Sequence[Node], follow: Ranges, times: int) -> int:
         """The size of `nodes`, which come `times` times with `follow` possible after them."""
         size = 0
         next_is_nullable = False
@@ -101,21 +101,21 @@ class _Judge:
             next_is_nullable = nullable
         return size
 
-    def _node(self, node: tuple, follow: Ranges, times: int) -> int:
+    def _node(self, node: Node, follow: Ranges, times: int) -> int:
         op, arg = node
-        if op is _constants.SUBPATTERN:
+        if op is ops.SUBPATTERN:
             return self.sequence(arg[3], follow, times)
-        if op is _constants.BRANCH:
+        if op is ops.BRANCH:
             if overlap([self._first_of(b)[0] for b in arg[1]]):
                 self.choose(times)
             return sum(self.sequence(b, follow, times) for b in arg[1])
-        if op in (_constants.MAX_REPEAT, _constants.MIN_REPEAT):
+        if op in (ops.MAX_REPEAT, ops.MIN_REPEAT):
             return self._repeat(node, follow, times)
         return 1
 
-    def _repeat(self, node: tuple, follow: Ranges, times: int) -> int:
+    def _repeat(self, node: Node, follow: Ranges, times: int) -> int:
         least, most, body = node[1]
-        endless = most is _constants.MAXREPEAT
+        endless = most is ops.MAXREPEAT
         first, nullable = self._first_of(body)
         if least != most and overlap([first, follow]):
             if endless:  # in another repeat, each round of that one goes on beside the others
@@ -127,7 +127,7 @@ class _Judge:
         if nullable and count > 1:
             self.choose(times * count)
         inner = self.sequence(body, union(first, follow) if count > 1 else follow, times * count)
-        size = inner * (max(least, 1) if endless else most)
+        size: int = inner * (max(least, 1) if endless else most)
         if not endless and most > 64 and not overlap([first, _ESCAPED_IN_JSON]):
             # Compiled against the whole vocabulary at every count: seconds for a class of many characters.
             n_characters = sum(high - low + 1 for low, high in first)
@@ -135,7 +135,7 @@ class _Judge:
         self.check_size(size)
         return size
 
-    def _first_of(self, nodes: Sequence[tuple]) -> tuple[Ranges, bool]:
+    def _first_of(self, nodes: Sequence[Node]) -> tuple[Ranges, bool]:
         """The characters that `nodes` may begin with, and whether they may be nothing."""
         found: Ranges = []
         for node in nodes:
@@ -145,18 +145,18 @@ class _Judge:
                 return union(found, []), False
         return union(found, []), True
 
-    def _first(self, node: tuple) -> tuple[Ranges, bool]:
+    def _first(self, node: Node) -> tuple[Ranges, bool]:
         if id(node) not in self._firsts:
             self._firsts[id(node)] = self._find_first(*node)
         return self._firsts[id(node)]
 
     def _find_first(self, op: Any, arg: Any) -> tuple[Ranges, bool]:
-        if op is _constants.SUBPATTERN:
+        if op is ops.SUBPATTERN:
             return self._first_of(arg[3])
-        if op is _constants.BRANCH:
+        if op is ops.BRANCH:
             firsts = [self._first_of(b) for b in arg[1]]
             return union([r for first, _ in firsts for r in first], []), any(n for _, n in firsts)
-        if op in (_constants.MAX_REPEAT, _constants.MIN_REPEAT):
+        if op in (ops.MAX_REPEAT, ops.MIN_REPEAT):
             least, _, body = arg
             first, nullable = self._first_of(body)
             return first, nullable or least == 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from re import _constants  # type: ignore[attr-defined]
 from typing import Any
+
+from gateway.xtml.grammar.parsed import Node, ops
 
 Ranges = list[tuple[int, int]]
 
@@ -28,13 +29,13 @@ class UnsupportedPattern(ValueError):
 def characters(op: Any, arg: Any) -> Ranges:
     """The characters that a node of the parsed regex stands for; of other nodes raises UnsupportedPattern."""
     match op:
-        case _constants.LITERAL:
+        case ops.LITERAL:
             return [(arg, arg)]
-        case _constants.NOT_LITERAL:
+        case ops.NOT_LITERAL:
             return complement([(arg, arg)])
-        case _constants.ANY:
+        case ops.ANY:
             return complement(_NEWLINE)
-        case _constants.IN:
+        case ops.IN:
             return _members(arg)
         case _:
             raise UnsupportedPattern(str(op).lower())
@@ -51,18 +52,18 @@ def overlap(sets: Iterable[Ranges]) -> bool:
     return any(b[0] <= a[1] for a, b in pairwise(ranges))
 
 
-def _members(items: list[tuple]) -> Ranges:
+def _members(items: list[Node]) -> Ranges:
     ranges: Ranges = []
     negated = False
     for op, arg in items:
         match op:
-            case _constants.NEGATE:
+            case ops.NEGATE:
                 negated = True
-            case _constants.LITERAL:
+            case ops.LITERAL:
                 ranges.append((arg, arg))
-            case _constants.RANGE:
+            case ops.RANGE:
                 ranges.append(arg)
-            case _constants.CATEGORY:
+            case ops.CATEGORY:
                 ranges += _category(arg)
             case _:
                 raise UnsupportedPattern(str(op).lower())
@@ -71,12 +72,12 @@ def _members(items: list[tuple]) -> Ranges:
 
 def _category(name: object) -> Ranges:
     table = {
-        _constants.CATEGORY_DIGIT: _DIGIT,
-        _constants.CATEGORY_WORD: _WORD,
-        _constants.CATEGORY_SPACE: _SPACE,
-        _constants.CATEGORY_NOT_DIGIT: complement(_DIGIT),
-        _constants.CATEGORY_NOT_WORD: complement(_WORD),
-        _constants.CATEGORY_NOT_SPACE: complement(_SPACE),
+        ops.CATEGORY_DIGIT: _DIGIT,
+        ops.CATEGORY_WORD: _WORD,
+        ops.CATEGORY_SPACE: _SPACE,
+        ops.CATEGORY_NOT_DIGIT: complement(_DIGIT),
+        ops.CATEGORY_NOT_WORD: complement(_WORD),
+        ops.CATEGORY_NOT_SPACE: complement(_SPACE),
     }
     return table[name]
 

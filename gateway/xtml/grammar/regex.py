@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
 from gateway.xtml.grammar.cost import Cost, pattern_cost
+from gateway.xtml.grammar.parsed import Node, ops, parse
 from gateway.xtml.grammar.ranges import (
     LAST,
     SURROGATES,
@@ -49,10 +49,10 @@ def cost(pattern: str) -> Cost:
     return pattern_cost(_anchored(pattern))
 
 
-def _anchored(pattern: str) -> list[tuple[bool, list[tuple], bool]]:
+def _anchored(pattern: str) -> list[tuple[bool, list[Node], bool]]:
     """The alternatives of a pattern, each with whether it is anchored at its start and at its end."""
     try:
-        tree = list(_parser.parse(_as_python(pattern)))
+        tree = parse(_as_python(pattern))
     except (re.error, OverflowError, RecursionError, ValueError) as e:
         raise UnsupportedPattern(str(e)) from None
     out = []
@@ -93,36 +93,36 @@ def _literal_class(part: re.Match[str]) -> str:
     return part[2] + re.sub(r"(\\.)|([\[&~|])", lambda m: m[1] or "\\" + m[2], part[3], flags=re.DOTALL)
 
 
-def _branches(tree: list) -> list[list]:
-    if len(tree) == 1 and tree[0][0] is _constants.BRANCH:
+def _branches(tree: list[Node]) -> list[list[Node]]:
+    if len(tree) == 1 and tree[0][0] is ops.BRANCH:
         return [list(b) for b in tree[0][1][1]]
     return [tree]
 
 
-def _is_anchor(node: tuple, *, start: bool) -> bool:
+def _is_anchor(node: Node, *, start: bool) -> bool:
     op, arg = node
-    if op is not _constants.AT:
+    if op is not ops.AT:
         return False
-    return arg in ((_constants.AT_BEGINNING, _constants.AT_BEGINNING_STRING) if start
-                   else (_constants.AT_END, _constants.AT_END_STRING))  # fmt: skip
+    return arg in ((ops.AT_BEGINNING, ops.AT_BEGINNING_STRING) if start
+                   else (ops.AT_END, ops.AT_END_STRING))  # fmt: skip
 
 
-def _sequence(nodes: Iterable[tuple], in_json: bool) -> str:
+def _sequence(nodes: Iterable[Node], in_json: bool) -> str:
     return "".join(_node(op, arg, in_json) for op, arg in nodes)
 
 
 def _node(op: Any, arg: Any, in_json: bool) -> str:
     match op:
-        case _constants.BRANCH:
+        case ops.BRANCH:
             return "(?:" + "|".join(_sequence(b, in_json) for b in arg[1]) + ")"
-        case _constants.SUBPATTERN:
+        case ops.SUBPATTERN:
             _, added, removed, body = arg
             if added or removed:
                 raise UnsupportedPattern("inline flags")
             return f"(?:{_sequence(body, in_json)})"
-        case _constants.MAX_REPEAT | _constants.MIN_REPEAT:
+        case ops.MAX_REPEAT | ops.MIN_REPEAT:
             least, most, body = arg
-            most = None if most is _constants.MAXREPEAT else most
+            most = None if most is ops.MAXREPEAT else most
             if max(least, most or 0) > _MAX_REPEAT:
                 raise UnsupportedPattern(f"a repeat of more than {_MAX_REPEAT}")
             return _repeat(f"(?:{_sequence(body, in_json)})", least, most)

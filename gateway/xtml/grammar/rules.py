@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 # What may hold a rule's name besides names: strings, classes, counts. Only names change when rules move.
 _PIECES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\{[^}]*\}|[A-Za-z_][A-Za-z0-9_]*')
 _BUILT_IN = {"Token", "ExcludeToken"}
+_Tree = dict[str, "_Tree"]
 
 
 class Rules:
@@ -85,7 +86,7 @@ def none_of(texts: Iterable[tuple[str, ...]], unit: str, escapes: dict[str, str]
     A unit is a character, or one of `escapes` (unit -> what stands for a set of characters that a class
     excludes); `unit` is the EBNF of any unit. Used for the keys that a schema does not declare.
     """
-    tree: dict = {}
+    tree: _Tree = {}
     for text in texts:
         at = tree
         for piece in text:
@@ -93,7 +94,7 @@ def none_of(texts: Iterable[tuple[str, ...]], unit: str, escapes: dict[str, str]
         at[""] = {}
     anything = rules.star(unit)
 
-    def build(node: dict, first: bool) -> str:
+    def build(node: _Tree, first: bool) -> str:
         children = {piece: child for piece, child in node.items() if piece}
         options = [] if first or "" in node else ['""']
         options += [f"{literal(piece)} {build(child, False)}" for piece, child in children.items()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -18,36 +18,23 @@ from gateway.xtml.grammar.formats import pattern_of_format
 from gateway.xtml.grammar.ranges import UnsupportedPattern
 from gateway.xtml.grammar.regex import cost, text_of_length, whole_text
 from gateway.xtml.grammar.rules import regex_rules, renamed
+from gateway.xtml.json_schema import (
+    ANNOTATIONS,
+    MAX_ALTERNATIVES,
+    Alternative,
+    Members,
+    Report,
+    Schema,
+    SchemaReader,
+    anything,
+    is_anything,
+)
 
-Schema = dict[str, Any]
-
-# The types of the wire (docs/format.md#arguments).
-TYPES = ("string", "number", "boolean", "null", "object", "array")
 MAX_DEPTH = 40  # nesting of one schema; vLLM refuses tags nested more than 80 deep
-MAX_ALTERNATIVES = 32
 MAX_PLACES = 2000  # sub-schemas looked at in one document, references followed
 # In a row between the pieces of a JSON value: room to indent, no endless blanks (docs/decisions.md#a26).
 MAX_BLANKS = 16
 
-_ANNOTATIONS = {
-    "$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description",
-    "example", "examples", "readOnly", "title", "writeOnly",
-}  # fmt: skip
-_OF_TYPE = {
-    "string": {"minLength", "maxLength", "pattern", "format"},
-    "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
-    "object": {"properties", "required", "additionalProperties"},
-    "array": {"items", "prefixItems", "minItems", "maxItems"},
-}
-# Keywords that hint at a type and are not enforced themselves.
-_NOT_ENFORCED = {
-    "number": {"multipleOf"},
-    "object": {"minProperties", "maxProperties", "patternProperties", "propertyNames", "dependentRequired",
-               "dependentSchemas", "dependencies", "unevaluatedProperties"},
-    "array": {"uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems", "additionalItems"},
-}  # fmt: skip
-_GENERAL = {"$ref", "type", "enum", "const", "anyOf", "oneOf", "allOf", "nullable"}
-_INDEX = re.compile("[0-9]{1,9}")  # Python refuses to read thousands of digits
 _PATTERN_RULE = re.compile(r'^(\w+) ::= Regex\("((?:\\.|[^"\\])*)", json_string=true\)$', re.MULTILINE)
 
 
@@ -79,29 +66,33 @@ class Shapes:
     `budget` is shared by the documents of a request.
     """
 
-    def __init__(self, document: Any, report: Callable[[str, str], None], budget: Budget) -> None:
-        self._document = document
+    def __init__(self, document: Any, report: Report, budget: Budget) -> None:
+        self._reader = SchemaReader(document, report)
         self._report = report
         self._budget = budget
         self._names: dict[str, str] = {}  # $ref -> name in $defs
         self._definitions: dict[str, Schema] = {}
-        self._places_left = MAX_PLACES
 
-    def alternatives(self, node: Any, path: str, depth: int = 0) -> list[tuple[str, Schema]]:
-        """The node as (wire type, schema) pairs, each of one type with references resolved at this level.
+    def arguments(self, parameters: Any, path: str) -> list[Members]:
+        """As `SchemaReader.arguments`."""
+        return self._reader.arguments(parameters, path)
 
-        A schema that allows everything gives all six types.
-        """
-        found: list[tuple[str, Schema]] = []
-        for plain in self._expand(node, path, depth):
-            found += self._by_type(plain, path)
-            if len(found) > MAX_ALTERNATIVES:
-                self._report(path, f"more than {MAX_ALTERNATIVES} alternatives, any value allowed")
-                return [(t, {"type": t}) for t in TYPES]
-        if not found:
-            self._report(path, "allows nothing, any value allowed")
-            return [(t, {"type": t}) for t in TYPES]
-        return list({json.dumps(pair): pair for pair in found}.values())
+    def alternatives(self, node: Any, path: str) -> list[Alternative]:
+        """As `SchemaReader.alternatives`, within the bounds of one document and of one request."""
+        if self._is_spent:
+            self._report(path, "nested too deeply, any value allowed")
+            return anything()
+        found = self._reader.alternatives(node, path)
+        values = [v for _, schema in found for v in schema.get("enum", ())]
+        if not values or self._budget.takes_values(path, json.dumps(values, ensure_ascii=False)):
+            return found
+        self._report(path, "enum or const not enforced (too much text)")
+        return [Alternative(kind, {"type": kind}) if "enum" in schema else Alternative(kind, schema)
+                for kind, schema in found]  # fmt: skip
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._reader.steps > MAX_PLACES
 
     def json_schema(self, node: Any, path: str) -> str:
         """A self-contained schema that xgrammar compiles, as JSON text."""
@@ -121,122 +112,16 @@ class Shapes:
             return json.dumps({"type": kind} if kind else {})
         return text
 
-    # What a node says: references, allOf and anyOf taken apart.
-
-    def _expand(self, node: Any, path: str, depth: int) -> Iterator[Schema]:
-        """Schemas without $ref, allOf, anyOf or oneOf, one of which the value matches."""
-        if node is False:
-            return
-        if not isinstance(node, dict):
-            if node is not True:
-                self._report(path, "is not a schema")
-            node = {}
-        self._places_left -= 1
-        if depth > MAX_DEPTH or self._places_left < 0:
-            self._report(path, "nested too deeply, any value allowed")
-            yield {}
-            return
-        if "$ref" in node:
-            rest = {k: v for k, v in node.items() if k != "$ref"}
-            merged: Any = self._merge(rest, self._target(node["$ref"], path), path)
-            yield from self._expand(merged, path, depth + 1)
-        elif isinstance(node.get("allOf"), list):
-            merged = {k: v for k, v in node.items() if k != "allOf"}
-            for part in node["allOf"]:
-                merged = self._merge(merged, self._without_ref(part, path), path)
-            yield from self._expand(merged, path, depth + 1)
-        else:
-            for keyword in ("anyOf", "oneOf"):
-                if isinstance(node.get(keyword), list):
-                    rest = {k: v for k, v in node.items() if k != keyword}
-                    for branch in node[keyword]:
-                        merged = self._merge(rest, self._without_ref(branch, path), path)
-                        yield from self._expand(merged, path, depth + 1)
-                    return
-            yield node
-
-    def _target(self, ref: Any, path: str) -> Any:
-        base = self._document.get("$id") if isinstance(self._document, dict) else None
-        pointer = ref.removeprefix(base) if isinstance(ref, str) and isinstance(base, str) else ref
-        node = self._document
-        if isinstance(pointer, str) and (pointer in ("", "#") or pointer.startswith("#/")):
-            for step in pointer.split("/")[1:]:
-                step = step.replace("~1", "/").replace("~0", "~")
-                if isinstance(node, list) and _INDEX.fullmatch(step) and int(step) < len(node):
-                    node = node[int(step)]
-                elif isinstance(node, dict) and step in node:
-                    node = node[step]
-                else:
-                    break
-            else:
-                return node
-        self._report(path, f"$ref {ref!r} not found, any value allowed")
-        return {}
-
-    def _without_ref(self, node: Any, path: str) -> Any:
-        for _ in range(MAX_DEPTH):
-            if not isinstance(node, dict) or "$ref" not in node:
-                return node
-            rest = {k: v for k, v in node.items() if k != "$ref"}
-            node = self._merge(rest, self._target(node["$ref"], path), path)
-        self._report(path, "$ref to itself, any value allowed")
-        return {}
-
-    def _merge(self, a: Any, b: Any, path: str) -> Any:
-        """Both schemas at once; where one key cannot say both, the first stays and the loss is reported."""
-        if a is False or b is False:
-            return False
-        a, b = (x if isinstance(x, dict) else {} for x in (a, b))
-        merged = dict(a)
-        for key, value in b.items():
-            if key not in a or key in _ANNOTATIONS or a[key] == value:
-                merged.setdefault(key, value)
-            else:
-                both = _both(key, a[key], value)
-                if both is None:
-                    self._report(path, f"second {key} not enforced")
-                else:
-                    merged[key] = both
-        return merged
-
-    def _by_type(self, node: Schema, path: str) -> list[tuple[str, Schema]]:
-        unknown = set(node) - _ANNOTATIONS - _GENERAL - set().union(*_OF_TYPE.values())
-        for keyword in sorted(unknown):
-            self._report(path, f"{keyword} not enforced")
-        named = node.get("type", [])
-        for name in named if isinstance(named, list) else [named]:
-            if name not in (*TYPES, "integer"):
-                self._report(path, f"type {json.dumps(name)[:40]} is none of JSON's, not enforced")
-        values = [node["const"]] if "const" in node else node.get("enum")
-        if "const" in node and isinstance(node.get("enum"), list) and node["const"] not in node["enum"]:
-            return []
-        allowed = _types_of(node)
-        out: list[tuple[str, Schema]] = []
-        if isinstance(values, list):
-            enforced = self._budget.takes_values(path, json.dumps(values, ensure_ascii=False))
-            if not enforced:
-                self._report(path, "enum or const not enforced (too much text)")
-            for kind in TYPES:
-                chosen = [v for v in values if _wire_type(v) == kind]
-                if chosen and (kind in allowed or (kind == "number" and "integer" in allowed)):
-                    out.append((kind, {"enum": chosen} if enforced else {"type": kind}))
-            return out
-        for kind in dict.fromkeys("number" if t == "integer" else t for t in allowed):
-            own = {k: node[k] for k in _OF_TYPE.get(kind, ()) if k in node}
-            integer = kind == "number" and "number" not in allowed
-            out.append((kind, {"type": "integer" if integer else kind} | own))
-        return out
-
     # The same for xgrammar, references kept.
 
     def _clean(self, node: Any, path: str, depth: int) -> Schema:
-        if depth > MAX_DEPTH or self._places_left < 0:
+        if depth > MAX_DEPTH or self._is_spent:
             self._report(path, "nested too deeply, any value allowed")
             return {}
+        if (ref := self._reader.only_reference(node)) is not None:
+            return {"$ref": f"#/$defs/{self._define(ref, path, depth)}"}
         if isinstance(node, dict):
-            constraints = set(node) - _ANNOTATIONS
-            if constraints == {"$ref"}:
-                return {"$ref": f"#/$defs/{self._define(node['$ref'], path, depth)}"}
+            constraints = set(node) - ANNOTATIONS
             for keyword in ("anyOf", "oneOf", "allOf"):
                 branches = node.get(keyword)
                 if constraints == {keyword} and isinstance(branches, list) and branches:
@@ -245,22 +130,21 @@ class Shapes:
                     if keyword != "allOf" and len(branches) <= MAX_ALTERNATIVES:
                         kept = [b for b in branches if b is not False]
                         return {"anyOf": [self._clean(b, path, depth + 1) for b in kept]}
-        parts = self.alternatives(node, path, depth)
-        if len(parts) == len(TYPES) and all(set(s) == {"type"} for _, s in parts):
+        parts = self.alternatives(node, path)
+        if is_anything(parts):
             return {}
         cleaned = [self._clean_type(kind, schema, path, depth) for kind, schema in parts]
         return cleaned[0] if len(cleaned) == 1 else {"anyOf": cleaned}
 
-    def _define(self, ref: Any, path: str, depth: int) -> str:
-        key = str(ref)
-        if key not in self._names:
-            name = self._names[key] = f"d{len(self._names)}"
-            target = self._target(ref, path)
+    def _define(self, ref: str, path: str, depth: int) -> str:
+        if ref not in self._names:
+            name = self._names[ref] = f"d{len(self._names)}"
             # A definition that is only a reference may lead back to itself; xgrammar would accept nothing.
-            self._definitions[name] = self._clean(self._without_ref(target, path), path, depth + 1)
-        return self._names[key]
+            self._definitions[name] = self._clean(self._reader.behind(ref, path), path, depth + 1)
+        return self._names[ref]
 
     def _clean_type(self, kind: str, node: Schema, path: str, depth: int) -> Schema:
+        node = self._without_multiple(node, path)
         if "enum" in node:
             return {"enum": node["enum"]}
         match kind:
@@ -274,6 +158,12 @@ class Shapes:
             self._report(path, "range not enforced")
             return {"type": node["type"]}
         return node
+
+    def _without_multiple(self, node: Schema, path: str) -> Schema:
+        if "multipleOf" not in node:
+            return node
+        self._report(path, "multipleOf not enforced")
+        return {k: v for k, v in node.items() if k != "multipleOf"}
 
     def _clean_string(self, node: Schema, path: str) -> Schema:
         pattern = self.text_pattern(node, path, in_json=True)
@@ -311,38 +201,13 @@ class Shapes:
         return whole_text(pattern, in_json=in_json)
 
     def _clean_object(self, node: Schema, path: str, depth: int) -> Schema:
-        properties, required, extra = self.members(node, path)
+        members = self._reader.members(node, path)
+        extra, properties = members.extra, members.properties
         cleaned = {k: self._clean(v, f"{path}.properties.{k}", depth + 1) for k, v in properties.items()}
-        out: Schema = {"type": "object", "properties": cleaned, "required": required}
+        out: Schema = {"type": "object", "properties": cleaned, "required": list(members.required)}
         if extra is False or extra is True:
             return out | {"additionalProperties": extra}
         return out | {"additionalProperties": self._clean(extra, f"{path}.additionalProperties", depth + 1)}
-
-    def members(self, node: Schema, path: str) -> tuple[dict[str, Any], list[str], Any]:
-        """Of an object schema: its properties, the required ones of them, and the schema of all others.
-
-        Where `additionalProperties` is absent, an object with declared properties is closed: the model
-        answers with what was declared.
-        """
-        declared, named = node.get("properties"), node.get("required")
-        properties: dict[str, Any] = {}
-        required: list[str] = []
-        if isinstance(declared, dict):
-            properties = {k: v for k, v in declared.items() if v is not False}
-        elif "properties" in node:
-            self._report(path, "properties is not an object, not enforced")
-        if isinstance(named, list):
-            required = list(dict.fromkeys(k for k in named if isinstance(k, str)))
-        extra = node.get("additionalProperties", not isinstance(declared, dict))
-        for key in required:
-            if key in properties:
-                continue
-            if isinstance(declared, dict) and declared.get(key) is False:
-                self._report(path, f"required {key!r} not enforced: its schema allows nothing")
-            else:  # A required key is a declared one.
-                properties[key] = extra if extra is not False else True
-        required = [k for k in required if k in properties]
-        return properties, required, extra if isinstance(extra, dict | bool) else True
 
     def _clean_array(self, node: Schema, path: str, depth: int) -> Schema:
         items = node.get("items", True)
@@ -367,84 +232,5 @@ class Shapes:
         return out
 
 
-def _types_of(node: Schema) -> list[str]:
-    """The types a node names; else those its keywords are about; else all."""
-    named = node.get("type")
-    types = [named] if isinstance(named, str) else named if isinstance(named, list) else []
-    types = [t for t in types if isinstance(t, str) and t in (*TYPES, "integer")]
-    if not types and not isinstance(node.get("enum"), list) and "const" not in node:
-        about = [t for t in TYPES if (_OF_TYPE.get(t, set()) | _NOT_ENFORCED.get(t, set())) & set(node)]
-        types = about if len(about) == 1 else []
-    if types and node.get("nullable") is True and "null" not in types:
-        types = [*types, "null"]
-    return types or list(TYPES)
-
-
-def _wire_type(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
-
-
 def _count(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        return None
-    return int(value) if value == value // 1 else None  # 2.0 counts as 2 in JSON schema
-
-
-def _canonical(value: Any) -> str:
-    """The same text for values that are equal in JSON: 1 and 1.0 are, 1 and true are not."""
-    return json.dumps(_plain(value), sort_keys=True)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case list():
-            return [_plain(v) for v in value]
-        case dict():
-            return {k: _plain(v) for k, v in value.items()}
-        case _:
-            return value
-
-
-def _both(key: str, a: Any, b: Any) -> Any:
-    """One value that says `a` and `b` of a keyword; None where there is none."""
-    match key, a, b:
-        case "properties", dict(), dict():
-            shared = {k: {"allOf": [a[k], b[k]]} if a[k] != b[k] else a[k] for k in a.keys() & b.keys()}
-            return a | b | shared
-        case "required", list(), list():
-            return list(dict.fromkeys(k for k in [*a, *b] if isinstance(k, str)))
-        case "enum", list(), list():
-            in_b = {_canonical(v) for v in b}
-            return [v for v in a if _canonical(v) in in_b]
-        case "type", _, _:
-            left, right = ([x] if isinstance(x, str) else x for x in (a, b))
-            if not (isinstance(left, list) and isinstance(right, list)):
-                return None
-            left, right = (dict.fromkeys(t for t in ts if isinstance(t, str)) for ts in (left, right))
-            kept = [t for t in left if t in right or (t == "integer" and "number" in right)]
-            kept += [t for t in right if t == "integer" and "number" in left and "integer" not in left]
-            return kept or None
-        case (("minimum" | "exclusiveMinimum" | "minLength" | "minItems"), int() | float(), int() | float()):
-            return max(a, b)
-        case (("maximum" | "exclusiveMaximum" | "maxLength" | "maxItems"), int() | float(), int() | float()):
-            return min(a, b)
-        case (("items" | "additionalProperties"), _, _):
-            return False if a is False or b is False else {"allOf": [a, b]}
-        case (("anyOf" | "oneOf"), list(), list()):
-            return [{"allOf": [x, y]} for x in a for y in b] if len(a) * len(b) <= MAX_ALTERNATIVES else None
-        case _:
-            return None
+    return None if value is None else int(value)
