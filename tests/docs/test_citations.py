@@ -141,3 +141,11 @@ def test_the_paths_in_the_architecture_exist() -> None:
     paths = named_paths(read(ROOT / "docs/architecture.md"))
     assert len(paths) > 20
     assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_are_wrapped(path: Path) -> None:
+    """Prose at about 110; tables and code are as long as they are."""
+    text = re.sub(r"^ *```.*?^ *```", "", read(path), flags=re.M | re.S)
+    prose = (line for line in text.splitlines() if not line.startswith(("|", "    ")))
+    assert not [line for line in prose if len(line) > 120 and " " in line.strip()[:100]]
