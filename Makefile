@@ -10,8 +10,9 @@ BIN := $(VENV)/bin
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SERVE_ARGS ?=
+MUTANTS ?=
 
-.PHONY: help setup serve test test-slow test-agents test-all lint format bench bench-decode bench-render bench-media bench-prefix bench-serve clean
+.PHONY: help setup serve test test-slow test-agents test-all mutants lint format bench bench-decode bench-render bench-media bench-prefix bench-serve clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -32,6 +33,9 @@ test-agents: setup $(VENV)/.dev tests/agents/node/node_modules/.installed ## npm
 	@$(BIN)/python -m pytest -rs tests/agents
 
 test-all: test test-slow ## all tests
+
+mutants: setup $(VENV)/.dev ## would the tests notice small changes? A seeded sample (MUTANTS="decode --sample 100")
+	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 lint: $(VENV)/.installed $(VENV)/.dev ## ruff and mypy
 	@$(BIN)/ruff check .
