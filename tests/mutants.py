@@ -56,8 +56,8 @@ AREAS = {
     ),
     "request": Area(("gateway/xtml/request",), _xtml("test_request", "test_encode")),
     "grammar": Area(
-        ("gateway/xtml/grammar",),
-        _xtml("test_grammar", "test_grammar_cost"),
+        ("gateway/xtml/grammar", "gateway/xtml/json_schema.py"),
+        _xtml("test_json_schema", "test_grammar_classes", "test_grammar", "test_grammar_cost"),
     ),
     "prefix": Area(
         ("gateway/prefix", "gateway/pins"),
@@ -159,6 +159,10 @@ class Changes(ast.NodeVisitor):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
             self.visit(node.value)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if not isinstance(node.value, ast.Name) or node.value.id != "Literal":
+            self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> None:
         pass
