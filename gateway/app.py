@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 
-from gateway.api import chat, engine, health, media, messages, models, prefixes, tokens
+from gateway.api import chat, engine, health, media, messages, models, prefixes, responses, tokens
 from gateway.api.disconnect import end_tasks
 from gateway.api.errors import install_handlers, unforeseen
 from gateway.api.notes import REPLY_HEADERS
@@ -50,7 +50,7 @@ def build_app(service: Service) -> FastAPI:
             allow_headers=["*"],
             expose_headers=REPLY_HEADERS,
         )
-    for module in (chat, messages, tokens, prefixes, media, models, engine, health):
+    for module in (chat, responses, messages, tokens, prefixes, media, models, engine, health):
         app.include_router(module.router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app

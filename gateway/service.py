@@ -19,6 +19,7 @@ from gateway.generation.generation import Generations
 from gateway.generation.rendering import Renderer
 from gateway.pins.pinning import Pinning
 from gateway.settings import Settings
+from gateway.wire.responses.store import ResponseStore
 from gateway.xtml import Reading, Vocab
 from media.store import MediaLibrary
 
@@ -76,6 +77,7 @@ class Service:
         self.model_folder = model_folder
         self.renderer = Renderer(settings, vocab, media)
         self.totals = Totals()
+        self.responses = ResponseStore(settings.response_store_bytes, settings.response_ttl_seconds)
         self.admission = Admission(settings.max_concurrent_requests)
         self.keys = Keys([key.get_secret_value() for key in settings.api_keys])
         self.created = int(time.time())

@@ -171,6 +171,14 @@ class Settings(BaseSettings):
     pin_check_seconds: float = Field(
         60.0, gt=0, description="A pinned prefix is used at least this often, so that the cache keeps it."
     )
+    response_store_bytes: int = Field(
+        64 * MEBIBYTE,
+        ge=0,
+        description="Memory for stored responses, in bytes, a quarter of it per tenant; 0 stores none.",
+    )
+    response_ttl_seconds: float = Field(
+        1800.0, gt=0, description="A stored response that was not used for this long is forgotten."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe messages logged: debug, info, warning or error."
     )

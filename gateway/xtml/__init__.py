@@ -42,11 +42,14 @@ from gateway.xtml.grammar.structural_tag import Grammar, load_compiler, structur
 from gateway.xtml.reading import Reading
 from gateway.xtml.request.chat import from_request
 from gateway.xtml.request.messages import from_messages
+from gateway.xtml.request.responses import from_responses
+from gateway.xtml.request.responses_tools import CUSTOM_ARGUMENT, ToolOrigin
 from gateway.xtml.request.results import settle_results
 from gateway.xtml.request.tools import canonical_tool
 from gateway.xtml.vocabulary import RANK_FILE, TABLE_FILE, Vocab, VocabError
 
 __all__ = [
+    "CUSTOM_ARGUMENT",
     "RANK_FILE",
     "TABLE_FILE",
     "CallArguments",
@@ -80,6 +83,7 @@ __all__ = [
     "Section",
     "ToolCall",
     "ToolChoice",
+    "ToolOrigin",
     "Unparsed",
     "Vocab",
     "VocabError",
@@ -90,6 +94,7 @@ __all__ = [
     "fold",
     "from_messages",
     "from_request",
+    "from_responses",
     "load_compiler",
     "opaque_call_id",
     "settle_results",

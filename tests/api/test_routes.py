@@ -24,7 +24,7 @@ async def test_no_route_forgets_the_key(server: Server) -> None:
     async with server(Script([1]), api_keys=["secret"]) as live:
         for path, operations in (await document(live))["paths"].items():
             for method, operation in operations.items():
-                url = path.replace("{name}", "x")
+                url = path.replace("{name}", "x").replace("{response_id}", "x")
                 reply = await live.http.request(method, url, headers={"content-type": "application/json"})
                 assert (reply.status_code == 401) == (path not in OPEN), (method, path, reply.status_code)
                 assert bool(operation.get("security")) == (path not in OPEN), (method, path)
