@@ -36,7 +36,7 @@ async def test_the_document_promises_no_422_and_names_what_replies_are(server: S
     for path, operations in paths.items():
         for method, operation in operations.items():
             assert "422" not in operation["responses"], (method, path)
-            if path not in OPEN and method == "post":
+            if path not in OPEN and method == "post" and not path.endswith("/cancel"):
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]
                 assert schema["type"] == "object", (method, path)
     reply = paths["/v1/chat/completions"]["post"]["responses"]["200"]
