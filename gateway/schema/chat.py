@@ -31,7 +31,7 @@ MESSAGE_SCHEMA: JsonObject = {
 class StreamOptions(BaseModel):
     """`stream_options`. `include_obfuscation` is accepted without effect."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="allow")
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
@@ -44,8 +44,9 @@ class ChatRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     model: str
+    # Items are checked by `gateway.xtml`: an error of each of many would take long to collect here.
     messages: Annotated[
-        list[JsonObject],
+        list[Any],
         Field(min_length=1, json_schema_extra={"items": MESSAGE_SCHEMA}),
     ]
 
@@ -54,21 +55,23 @@ class ChatRequest(BaseModel):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], Field(fail_fast=True)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: (
+        Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=4096)] | None
+    ) = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
-    tools: list[JsonObject] | None = None
+    tools: Annotated[list[Any], Field(json_schema_extra={"items": {"type": "object"}})] | None = None
     tool_choice: str | JsonObject | None = None
     parallel_tool_calls: bool | None = None
     response_format: JsonObject | None = None
@@ -81,12 +84,13 @@ class ChatRequest(BaseModel):
     user: str | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
-    priority: int | None = None
+    priority: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
 
     # Accepted without effect.
     metadata: JsonObject | None = None
     store: bool | None = None
     service_tier: str | None = None
+    web_search_options: JsonObject | None = None
     verbosity: str | None = None
     prediction: JsonObject | None = None
     moderation: JsonObject | None = None
@@ -94,11 +98,10 @@ class ChatRequest(BaseModel):
     prompt_cache_options: JsonObject | None = None
 
     # Only their harmless values are accepted; see `refuse_unsupported`.
-    modalities: list[str] | None = None
+    modalities: Annotated[list[str], Field(fail_fast=True)] | None = None
     audio: JsonObject | None = None
-    functions: list[JsonObject] | None = None
+    functions: list[Any] | None = None
     function_call: str | JsonObject | None = None
-    web_search_options: JsonObject | None = None
 
     @field_validator("modalities")
     @classmethod
@@ -107,7 +110,7 @@ class ChatRequest(BaseModel):
             raise ValueError('only ["text"] is supported: K3 writes text')
         return value
 
-    @field_validator("audio", "web_search_options")
+    @field_validator("audio")
     @classmethod
     def _not_offered(cls, value: JsonObject | None) -> JsonObject | None:
         if value is not None:
@@ -142,8 +145,9 @@ class ChatRequest(BaseModel):
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
-        """Fields that no API this service knows of has."""
-        return tuple(self.model_extra or ())
+        """Fields that no API this service knows of has, here and in `stream_options`."""
+        inner = (self.stream_options.model_extra or {}) if self.stream_options is not None else {}
+        return (*(self.model_extra or ()), *(f"stream_options.{name}" for name in inner))
 
 
 # Fields that are accepted and change nothing; named in the reply's `k3-ignored` header when they are sent.

@@ -19,9 +19,9 @@ class PinRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-    tools: list[dict[str, Any]] | None = None
+    tools: list[Any] | None = None
     system: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: list[Any] | None = None
     efforts: Annotated[list[PinEffort], Field(min_length=1, max_length=4)] = ["max"]
     ttl: Annotated[float, Field(gt=0)] | None = None
     tenant: str | None = None
