@@ -62,7 +62,7 @@ def _as_engine_error(error: BaseException) -> EngineError:
         return error
     if isinstance(error, EngineDeadError):
         return EngineDead("the engine process has ended")
-    if isinstance(error, (VLLMClientError, ValueError, TypeError)):
+    if isinstance(error, (VLLMClientError, ValueError, TypeError, OverflowError)):
         return EngineRejected(str(error))
     return EngineError(f"generation failed: {error}")
 

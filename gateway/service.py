@@ -167,7 +167,7 @@ class Service:
 
     def reading(self) -> Reading:
         """How requests are to be read, for one of them."""
-        return Reading()
+        return Reading(self.settings.strict_history, self.settings.hosted_tools)
 
     def check_model(self, name: str) -> None:
         """Raises NotFound for a model that is not served here."""

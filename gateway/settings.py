@@ -83,6 +83,17 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(
         256 * MEBIBYTE, ge=1024, description="Largest request body in bytes; beyond it 413."
     )
+    max_messages: int = Field(
+        10_000, ge=1, description="Most messages (or items of `input`) in a request; beyond it 400."
+    )
+    max_parts: int = Field(
+        10_000,
+        ge=1,
+        description="Most parts of content and tool calls in a request, in all messages; beyond it 400.",
+    )
+    max_tools: int = Field(
+        1024, ge=1, description="Most tools in a request, over all its declarations; beyond it 400."
+    )
     max_concurrent_requests: int = Field(
         256, ge=1, description="Chat requests in progress at once; beyond it 429 with Retry-After."
     )
@@ -91,6 +102,17 @@ class Settings(BaseSettings):
     )
     unknown_fields: Literal["ignore", "refuse"] = Field(
         "ignore", description="Request fields nobody knows: named in the header k3-ignored, or 400."
+    )
+
+    hosted_tools: Literal["ignore", "refuse"] = Field(
+        "ignore",
+        description="Tools that a hosted service runs itself, such as web search: left out and named in the "
+        "header k3-ignored, or 400.",
+    )
+    strict_history: bool = Field(
+        False,
+        description="Refuse histories with a call that has no result, or a result that has no call; "
+        "otherwise they are named in the header k3-history.",
     )
 
     prompt_tokens: Literal["hosted", "engine"] = Field(

@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("gateway.service",),
     ("gateway.wire", "gateway.pins"),
     ("gateway.generation",),
-    ("gateway.prefix", "gateway.admission", "gateway.auth"),
+    ("gateway.prefix", "gateway.admission", "gateway.auth", "gateway.parsing"),
     ("gateway.errors", "gateway.settings", "gateway.schema"),
     ("gateway.xtml",),
 )

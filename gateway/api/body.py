@@ -1,27 +1,33 @@
-"""Request bodies: bounded in size, then checked against a model."""
+"""Request bodies: bounded in size, then checked against a model.
+
+Nothing that grows with a body runs on the event loop, except for short bodies (docs/decisions.md#r31).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import ParamSpec, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
+from gateway.api.deps import service_of
 from gateway.api.disconnect import ClientDisconnected, unless_ended
-from gateway.errors import BodyNotTaken, BodyTooLarge, bad_request, errors_of, from_validation
+from gateway.errors import BodyNotTaken, BodyTooLarge
+from gateway.parsing import SMALL, BodyLimits, check_model, parse_body
+from gateway.settings import Settings
 
 Model = TypeVar("Model", bound=BaseModel)
+Given = ParamSpec("Given")
+Read = TypeVar("Read")
 
-# Above this many bytes parsing is slow enough to be felt by other requests.
-_PARSE_ASIDE = 1024 * 1024
 _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_SECONDS = 3.0
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int) -> bytearray:
     """The whole body.
 
     Raises:
@@ -36,7 +42,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise ClientDisconnected from None
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int) -> bytearray:
     stream = request.stream()
     encoding = ", ".join(request.headers.getlist("content-encoding"))
     if any(name.strip().lower() not in ("", "identity") for name in encoding.split(",")):
@@ -48,15 +54,13 @@ async def _read(request: Request, limit: int) -> bytes:
     if announced.isdigit() and int(announced) > limit:
         await _drain(stream)
         raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
+    body = bytearray()  # grows without being joined in one go at the end
     async for chunk in stream:
-        size += len(chunk)
-        if size > limit:
+        if len(body) + len(chunk) > limit:
             await _drain(stream)
             raise _too_large(limit)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        body += chunk
+    return body
 
 
 async def _drain(stream: AsyncIterator[bytes]) -> None:
@@ -84,17 +88,23 @@ async def read_json(request: Request, model: type[Model], limit: int) -> Model:
         ClientDisconnected: the client went away while sending.
     """
     body = await read_body(request, limit)
-    try:
-        if len(body) > _PARSE_ASIDE:
-            return await asyncio.to_thread(model.model_validate_json, body)
-        return model.model_validate_json(body)
-    except ValidationError as invalid:
-        errors = errors_of(invalid)
-    if errors[0]["type"] == "json_invalid":
-        raise bad_request(f"The body is not valid JSON: {errors[0]['msg']}")
-    if errors[0]["type"] == "model_type" and not errors[0]["loc"]:
-        raise bad_request("The body must be a JSON object")
-    raise from_validation(errors, frozenset(model.model_fields))
+    request.state.body_bytes = len(body)
+    limits = limits_of(service_of(request).settings)
+    return await aside(request, lambda: check_model(model, parse_body(body, limits)))
+
+
+async def aside(
+    request: Request, work: Callable[Given, Read], *args: Given.args, **more: Given.kwargs
+) -> Read:
+    """`work`, which takes longer the longer the body of `request` was: in a thread, unless that was short."""
+    if getattr(request.state, "body_bytes", 0) <= SMALL:
+        return work(*args, **more)
+    return await asyncio.to_thread(work, *args, **more)
+
+
+def limits_of(settings: Settings) -> BodyLimits:
+    """How much a body may hold."""
+    return BodyLimits(settings.max_messages, settings.max_parts, settings.max_tools)
 
 
 def _too_large(limit: int) -> BodyTooLarge:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.api.body import read_json
+from gateway.api.body import aside, read_json
 from gateway.api.deps import Admitted, Authorised, Engine
 from gateway.api.disconnect import unless_disconnected
 from gateway.api.notes import note_headers
@@ -34,8 +34,8 @@ async def chat_completions(request: Request, caller: Authorised, place: Admitted
     settings = caller.service.settings
     body = await read_json(request, ChatRequest, settings.max_body_bytes)
     caller.service.check_model(body.model)
-    beginning = engine.begin(read_chat(body, caller.service.reading()), caller.tenant(body.user))
-    generation = await unless_disconnected(request, beginning)
+    asked = await aside(request, read_chat, body, caller.service.reading())
+    generation = await unless_disconnected(request, engine.begin(asked, caller.tenant(body.user)))
     replies = ChatReplies(generation, settings.reasoning_field)
     if not body.stream:
         await unless_disconnected(request, run_whole(generation))

@@ -30,6 +30,7 @@ router = APIRouter(tags=["media"])
 log = logging.getLogger(__name__)
 
 _MULTIPART = "multipart/form-data"
+_FORM_PIECE = 256 * 1024
 
 
 @router.post(
@@ -80,11 +81,13 @@ async def _preview(
     return JSONResponse(await asyncio.to_thread(preview_of, media, library.config, options.detail))
 
 
-async def _form(headers: Headers, body: bytes) -> tuple[PreviewOptions, bytes]:
+async def _form(headers: Headers, body: bytearray) -> tuple[PreviewOptions, bytes]:
     """The options and the file of a multipart form. Raises InvalidRequest that names the field."""
 
     async def stream() -> AsyncGenerator[bytes, None]:
-        yield body
+        for start in range(0, len(body), _FORM_PIECE):
+            yield bytes(body[start : start + _FORM_PIECE])
+            await asyncio.sleep(0)  # others' requests go on in between
 
     try:
         parser = MultiPartParser(headers, stream(), max_files=1, max_fields=len(PreviewOptions.model_fields))

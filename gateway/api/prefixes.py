@@ -9,12 +9,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from engine.types import EngineDead, EngineError, Sampling
-from gateway.api.body import read_json
+from gateway.api.body import aside, read_json
 from gateway.api.deps import Authorised, Caller
 from gateway.api.disconnect import unless_disconnected
 from gateway.api.openapi import body_of, error_responses
 from gateway.errors import Forbidden, NotFound
 from gateway.generation.engine_errors import as_request_error
+from gateway.generation.options import Request as Asked
 from gateway.pins.book import Pin
 from gateway.prefix.tenants import SHARED, Tenant
 from gateway.schema.chat import ChatRequest
@@ -90,13 +91,14 @@ async def explain_prefix(request: Request, caller: Authorised, probe: bool = Fal
     service = caller.service
     body = await read_json(request, ChatRequest, service.settings.max_body_bytes)
     service.check_model(body.model)
-    return await unless_disconnected(request, _explain(service, body, caller.tenant(body.user), probe))
+    asked = await aside(request, read_chat, body, service.reading())
+    return await unless_disconnected(request, _explain(service, asked, caller.tenant(body.user), probe))
 
 
-async def _explain(service: Service, body: ChatRequest, tenant: Tenant, probe: bool) -> dict[str, Any]:
-    rendered = await service.renderer.render(read_chat(body, service.reading()), tenant)
+async def _explain(service: Service, asked: Asked, tenant: Tenant, probe: bool) -> dict[str, Any]:
+    rendered = await service.renderer.render(asked, tenant)
     prefixes, written = service.renderer.prefixes, rendered.written
-    account, match = prefixes.explain(tenant, written, body.prompt_cache_key)
+    account, match = prefixes.explain(tenant, written, asked.options.cache_hint)
     if probe:
         service.pinning()  # the engine must be up
         assert service.engine is not None

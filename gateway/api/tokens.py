@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from gateway.api.body import read_json
+from gateway.api.body import aside, read_json
 from gateway.api.deps import Authorised
 from gateway.api.disconnect import unless_disconnected
 from gateway.api.openapi import body_of, error_responses
@@ -28,7 +28,8 @@ async def estimate_token_count(request: Request, caller: Authorised) -> Any:
     renderer = caller.service.renderer
     body = await read_json(request, ChatRequest, caller.service.settings.max_body_bytes)
     caller.service.check_model(body.model)
-    rendered = await unless_disconnected(request, renderer.render(read_chat(body, caller.service.reading())))
+    asked = await aside(request, read_chat, body, caller.service.reading())
+    rendered = await unless_disconnected(request, renderer.render(asked))
     return {
         "data": {
             "total_tokens": renderer.n_prompt(rendered.prompt),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 JsonObject = dict[str, Any]
 
@@ -26,6 +26,16 @@ MESSAGE_SCHEMA: JsonObject = {
         "partial": {"type": "boolean"},
     },
 }
+
+
+Bias = Annotated[float, Field(ge=-100, le=100)]
+
+
+def _few(value: Any) -> Any:
+    """Before each entry is looked at: an error for each of many would take long to collect."""
+    if isinstance(value, dict) and len(value) > 1024:
+        raise ValueError("at most 1024 token ids are taken")
+    return value
 
 
 class StreamOptions(BaseModel):
@@ -65,9 +75,7 @@ class ChatRequest(BaseModel):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
-    logit_bias: (
-        Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=4096)] | None
-    ) = None
+    logit_bias: Annotated[dict[str, Bias], BeforeValidator(_few)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 

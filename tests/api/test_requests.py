@@ -56,7 +56,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"audio": {"voice": "x", "format": "wav"}}, "audio"),
     ({"functions": [{"name": "f"}]}, "functions"),
     ({"function_call": "auto"}, "function_call"),
-    ({"web_search_options": {}}, "web_search_options"),
 ]
 
 

@@ -14,6 +14,7 @@ from gateway.xtml import ConversationError, Reading, from_request
 _CONVERSATION = (
     "messages",
     "tools",
+    "web_search_options",
     "tool_choice",
     "response_format",
     "reasoning_effort",

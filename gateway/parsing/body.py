@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import bad_request, field_path
-from gateway.parsing_limits import BodyLimits, CountedBody, check_counts
+from gateway.errors import InvalidRequest, bad_request, field_path
+from gateway.parsing.limits import BodyLimits, CountedBody, check_counts
 
 # Up to this many bytes a body costs less than a thread.
 SMALL = 64 * 1024
@@ -288,7 +288,7 @@ def _or_replacement(found: re.Match[bytes]) -> bytes:
     return found[0] if len(found[2]) > 6 else found[1] + b"\\ufffd"
 
 
-def _malformed(data: bytes, path: Path, error: Exception) -> Exception:
+def _malformed(data: bytes, path: Path, error: Exception) -> InvalidRequest:
     where = field_path(path)
     inside = f" in {where}" if where else ""
     if isinstance(error, RecursionError):

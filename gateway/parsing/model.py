@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from gateway.errors import bad_request, errors_of, field_path
+from gateway.errors import InvalidRequest, bad_request, errors_of, field_path
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -30,7 +30,7 @@ def check_model(model: type[Model], body: Mapping[str, Any]) -> Model:
         raise refusal(model, errors_of(invalid)) from None
 
 
-def refusal(model: type[BaseModel], errors: list[dict[str, Any]]) -> Exception:
+def refusal(model: type[BaseModel], errors: list[dict[str, Any]]) -> InvalidRequest:
     """Pydantic's errors as one that names the field: the deepest among those of the first wrong field.
 
     Where a field may be of several types, pydantic has an error for each, and its places carry the names of
@@ -42,7 +42,7 @@ def refusal(model: type[BaseModel], errors: list[dict[str, Any]]) -> Exception:
     where = field_path(path)[:_MAX_PATH_CHARS]
     kind = str(error["type"])
     if kind == "missing":
-        said = "is missing"
+        said = "is required, and missing"
     elif kind == "extra_forbidden":
         said = "is not a field of this request"
     elif kind.endswith(_TYPE_ERRORS):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.errors import bad_request, field_path
+from gateway.errors import InvalidRequest, bad_request, field_path
 
 _MEBIBYTE = 1024 * 1024
 # In one message, tool or other field: a parser takes 0.2 microseconds for each string or bracket, and a
@@ -71,7 +71,7 @@ def check_counts(body: dict[str, Any], limits: BodyLimits) -> None:
         raise too_many("tools", n_tools, limits.max_tools, "max_tools")
 
 
-def too_many(param: str, found: int, limit: int, setting: str) -> Exception:
+def too_many(param: str, found: int, limit: int, setting: str) -> InvalidRequest:
     """`param` has `found` items or more."""
     what = {"max_messages": "messages", "max_parts": "parts and tool calls", "max_tools": "tools"}[setting]
     return bad_request(
@@ -173,7 +173,7 @@ class CountedBody:
         if length > limit:
             raise too_many(name, length, limit, setting)
 
-    def _too_rich(self, name: str, index: int | None) -> Exception:
+    def _too_rich(self, name: str, index: int | None) -> InvalidRequest:
         where = field_path((name, *(() if index is None else (index,))))[:200]
         return bad_request(
             f"{where}: this holds more values than the {_PIECE_VALUES} that are taken",
