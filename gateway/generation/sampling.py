@@ -81,9 +81,9 @@ def sampling(
 
 
 def _refuse_untuned(options: Options) -> None:
-    """What Moonshot's contract demands of a vendor (docs/format.md#sampling)."""
+    """What Moonshot's contract demands of a vendor (docs/format.md#sampling, docs/decisions.md#r14)."""
     allowed: dict[str, tuple[float | None, ...]] = {
-        "temperature": (None, 1.0),
+        "temperature": (None, 0.0, 0.6, 1.0),
         "top_p": (None, TOP_P, TOP_P_WITH_TOOLS),
         "top_k": (None, 0, -1),
         "min_p": (None, 0.0),

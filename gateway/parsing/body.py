@@ -165,13 +165,22 @@ def _object(value: Any) -> dict[str, Any]:
 def _closing_quote(data: Buffer, at: int) -> int:
     """Position of the first quote from `at` on that no backslash escapes, -1 where there is none."""
     while (quote := data.find(b'"', at)) >= 0:
-        before = quote
-        while data[before - 1] == 0x5C:
-            before -= 1
-        if (quote - before) % 2 == 0:
+        if data[quote - 1] != 0x5C or _n_backslashes(data, at, quote) % 2 == 0:
             return quote
         at = quote + 1
     return -1
+
+
+def _n_backslashes(data: Buffer, start: int, end: int) -> int:
+    """How many stand right before `end`, from `start` on; before `start` stands none."""
+    at = end
+    while at > start:
+        window = data[max(at - _WINDOW, start) : at]
+        n = len(window) - len(window.rstrip(b"\\"))
+        at -= n
+        if n < len(window):
+            break
+    return end - at
 
 
 def _windows(data: Buffer, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from gateway.errors import InvalidRequest, bad_request, field_path
 
 _MEBIBYTE = 1024 * 1024
@@ -130,7 +132,7 @@ class CountedBody:
                     key = found
             elif found == b":":
                 if depth == 1:
-                    name, index, start = key[1:-1].decode(errors="replace"), None, token.end()
+                    name, index, start = msgspec.json.decode(key, type=str), None, token.end()
                     n_rich = n_commas = 0
                     n_fields += 1
                     if n_fields > _MAX_FIELDS:

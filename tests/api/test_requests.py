@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,12 @@ async def test_a_prompt_longer_than_the_context_is_a_400_with_numbers(server: Se
         response = await live.chat()
     error = response.json()["error"]
     assert response.status_code == 400 and error["code"] == "context_length_exceeded"
-    assert "64" in error["message"] and error["param"] == "messages"
+    numbers = re.match(
+        r"This model's maximum context length is 64 tokens\. However, your messages resulted in (\d+) "
+        r"tokens\. Please reduce the length of the messages\.",
+        error["message"],
+    )
+    assert numbers and int(numbers[1]) >= 64 and error["param"] == "messages"
 
 
 @pytest.mark.parametrize(
@@ -174,10 +180,16 @@ async def test_sampling_policies(server: Server, ids: Ids) -> None:
         assert (sampling.temperature, sampling.top_p, sampling.presence_penalty) == (1.0, 0.95, 0.0)
     async with server(script, sampling_policy="strict") as live:
         good = {"temperature": 1, "top_p": 0.95, "presence_penalty": 0, "frequency_penalty": 0, "n": 1}
-        assert (await live.chat(**good)).status_code == 200
-        for name, value in {"temperature": 1.1, "top_p": 0.8, "presence_penalty": 0.5, "n": 2}.items():
-            response = await live.chat(**{name: value})
-            assert response.status_code == 400 and response.json()["error"]["param"] == name
+        for temperature in (0, 0.6, 1, None):
+            for stream in (False, True):
+                answer = await live.chat(**{**good, "temperature": temperature, "stream": stream})
+                assert answer.status_code == 200
+        refused = [("temperature", 1.1), ("temperature", 2), ("temperature", -0.1), ("temperature", 0.7)]
+        refused += [("top_p", 0.8), ("presence_penalty", 0.5), ("frequency_penalty", 0.5), ("n", 2)]
+        for name, value in refused:
+            for stream in (False, True):
+                response = await live.chat(**{name: value, "stream": stream})
+                assert response.status_code == 400 and response.json()["error"]["param"] == name
 
 
 async def test_what_speculative_decoding_cannot_do_is_said(server: Server) -> None:
@@ -190,11 +202,49 @@ async def test_what_speculative_decoding_cannot_do_is_said(server: Server) -> No
 async def test_fields_without_effect_are_named_in_a_header(server: Server, ids: Ids) -> None:
     script = Script(ids(f"a{END_THINK}b{END}"))
     async with server(script) as live:
-        response = await live.chat(store=False, metadata={"a": "b"}, frobnicate=1)
-        assert response.headers["k3-ignored"] == "metadata, store, frobnicate"
+        inner = {"messages": [{**USER, "mood": "good", "refusal": "no"}], "web_search_options": {}}
+        response = await live.chat(store=False, metadata={"a": "b"}, frobnicate=1, **inner)
+        assert response.headers["k3-ignored"] == (
+            "metadata, store, web_search_options, messages[0].refusal, frobnicate, messages[0].mood"
+        )
+        options = {"stream": True, "stream_options": {"include_usage": True, "x": 1}}
+        assert (await live.chat(**options)).headers["k3-ignored"] == "stream_options.x"
     async with server(script, unknown_fields="refuse") as live:
         response = await live.chat(frobnicate=1)
     assert response.status_code == 400 and response.json()["error"]["param"] == "frobnicate"
+
+
+async def test_odd_histories_are_named_in_a_header_or_refused(server: Server, ids: Ids) -> None:
+    script = Script(ids(f"a{END_THINK}b{END}"))
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    open_call = {"messages": [USER, {"role": "assistant", "tool_calls": [call]}, USER]}
+    orphan = {"messages": [USER, {"role": "tool", "tool_call_id": "c9", "content": "r"}]}
+    async with server(script) as live:
+        accepted = await live.chat(**open_call)
+        assert accepted.status_code == 200
+        assert accepted.headers["k3-history"] == (
+            "messages[1].tool_calls[0]: a call without its result (f (c1))"
+        )
+        refused = await live.chat(**orphan)
+        assert refused.status_code == 400 and "c9" in refused.json()["error"]["message"]
+        assert refused.json()["error"]["param"] == "messages[1].tool_call_id"
+    async with server(script, strict_history=True) as live:
+        refused = await live.chat(**open_call)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "messages[1].tool_calls[0]"
+
+
+async def test_tools_that_a_hosted_service_runs_are_left_out_or_refused(server: Server, ids: Ids) -> None:
+    search = {"tools": [{"type": "builtin_function", "function": {"name": "$web_search"}}]}
+    script = Script(ids(f"a{END_THINK}b{END}"))
+    async with server(script) as live:
+        plain, searching = await live.chat(), await live.chat(**search)
+        assert searching.headers["k3-ignored"] == "tools[0] ($web_search)"
+        assert plain.json()["usage"]["prompt_tokens"] == searching.json()["usage"]["prompt_tokens"]
+    async with server(script, hosted_tools="refuse") as live:
+        for fields, param in ((search, "tools[0].type"), ({"web_search_options": {}}, "web_search_options")):
+            refused = await live.chat(**fields)
+            assert refused.status_code == 400 and refused.json()["error"]["param"] == param
 
 
 @pytest.mark.parametrize("name", ["城市", "😀", "a\nb", "a\r\nx-forged: 1", "\0", "\u2028"])
