@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.api.body import read_json
+from gateway.api.body import aside, read_json
 from gateway.api.chat import run_whole
 from gateway.api.deps import Admitted, Authorised, Engine
 from gateway.api.disconnect import unless_disconnected
@@ -39,7 +39,8 @@ async def messages(request: Request, caller: Authorised, place: Admitted, engine
     settings = caller.service.settings
     body = await read_json(request, MessagesRequest, settings.max_body_bytes)
     caller.service.check_model(body.model)
-    beginning = engine.begin(read_messages(body, caller.service.reading()), caller.tenant(user_of(body)))
+    asked = await aside(request, read_messages, body, caller.service.reading())
+    beginning = engine.begin(asked, caller.tenant(user_of(body)))
     generation = await unless_disconnected(request, beginning)
     replies = MessagesReplies(generation, only_prewarms=body.max_tokens == 0)
     if body.stream:
@@ -70,7 +71,6 @@ async def count_tokens(request: Request, caller: Authorised) -> Any:
     renderer = caller.service.renderer
     body = await read_json(request, CountTokensRequest, caller.service.settings.max_body_bytes)
     caller.service.check_model(body.model)
-    rendered = await unless_disconnected(
-        request, renderer.render(read_messages(body, caller.service.reading()))
-    )
+    asked = await aside(request, read_messages, body, caller.service.reading())
+    rendered = await unless_disconnected(request, renderer.render(asked))
     return {"input_tokens": renderer.n_prompt(rendered.prompt)}

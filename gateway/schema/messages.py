@@ -19,7 +19,7 @@ class CountTokensRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     model: str
-    messages: Annotated[list[JsonObject], Field(min_length=1)]
+    messages: Annotated[list[JsonObject], Field(min_length=1, fail_fast=True)]
     system: str | list[JsonObject] | None = None
     tools: list[JsonObject] | None = None
     tool_choice: JsonObject | None = None
@@ -44,13 +44,13 @@ class MessagesRequest(CountTokensRequest):
 
     max_tokens: Annotated[int, Field(ge=0)]
     stream: bool | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: Annotated[list[str], Field(fail_fast=True)] | None = None
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
     # Accepted without effect.
-    betas: list[str] | None = None
+    betas: Annotated[list[str], Field(fail_fast=True)] | None = None
     billing_policy: JsonObject | None = None
     compaction: JsonObject | None = None
     container: str | JsonObject | None = None
