@@ -14,6 +14,7 @@ from gateway.xtml import (
     CallArguments,
     CallClosed,
     CallOpened,
+    CallResult,
     Content,
     Event,
     Reasoning,
@@ -93,16 +94,12 @@ def content_blocks(reply: Reply, replies: MessagesReplies) -> list[Json]:
     if reply.content:
         blocks.append({"type": "text", "text": reply.content})
     for call in reply.tool_calls:
-        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)})
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call)})
     return blocks
 
 
-def _input(arguments: str) -> Json:
-    try:
-        found = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return {INVALID_ARGUMENTS: arguments}
-    return found if isinstance(found, dict) else {INVALID_ARGUMENTS: arguments}
+def _input(call: CallResult) -> Json:
+    return json.loads(call.arguments) if call.valid_arguments else {INVALID_ARGUMENTS: call.arguments}
 
 
 class MessagesStream:
