@@ -201,7 +201,7 @@ class Engine:
             self._outputs.close()
         await asyncio.to_thread(llm.shutdown, _SHUTDOWN_SECONDS)
         # Its finalizer shuts down once more, which fails when the interpreter is already being torn down.
-        llm.shutdown = lambda timeout=None: None  # type: ignore[method-assign]
+        llm.shutdown = lambda timeout=None: None
 
     @property
     def _llm(self) -> AsyncLLM:

@@ -76,7 +76,7 @@ class CheckpointFacts:
             return None
 
 
-def needs(*algorithms: str):
+def needs(*algorithms: str) -> Any:
     """An `excuse` for patches that concern checkpoints with one of these ModelOpt algorithms."""
 
     def excuse(facts: CheckpointFacts | None) -> str | None:

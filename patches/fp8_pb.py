@@ -56,8 +56,8 @@ def apply_dispatch() -> None:
     from vllm.model_executor.layers.linear import LinearBase
     from vllm.model_executor.layers.quantization.modelopt import ModelOptMixedPrecisionConfig
 
-    def make(original):
-        def get_quant_method(self, layer, prefix):
+    def make(original: Any) -> Any:
+        def get_quant_method(self: Any, layer: Any, prefix: Any) -> Any:
             if (
                 isinstance(layer, LinearBase)
                 and not self.is_layer_excluded(prefix)
@@ -86,8 +86,8 @@ def probe_kv_b_input() -> Finding:
 
 
 def apply_kv_b_input() -> None:
-    def make(original):
-        def apply_with_cast(self, layer, x, bias=None):
+    def make(original: Any) -> Any:
+        def apply_with_cast(self: Any, layer: Any, x: Any, bias: Any = None) -> Any:
             return original(self, layer, x.to(self.input_dtype) if is_fp8(x.dtype) else x, bias)
 
         return apply_with_cast
@@ -107,8 +107,8 @@ def probe_post_load() -> Finding:
 
 
 def apply_post_load() -> None:
-    def make(original):
-        def process_weights_after_loading(self, layer):
+    def make(original: Any) -> Any:
+        def process_weights_after_loading(self: Any, layer: Any) -> None:
             original(self, layer)
             self.w8a8_block_fp8_linear.process_weights_after_loading(layer)
 
@@ -141,17 +141,17 @@ def apply_partial_block() -> None:
     import torch
     from vllm.model_executor.parameter import ModelWeightParameter
 
-    def make_create(original):
+    def make_create(original: Any) -> Any:
         def create_weights(
-            self,
-            layer,
-            input_size_per_partition,
-            output_partition_sizes,
-            input_size,
-            output_size,
-            params_dtype,
-            **attributes,
-        ):
+            self: Any,
+            layer: Any,
+            input_size_per_partition: Any,
+            output_partition_sizes: Any,
+            input_size: Any,
+            output_size: Any,
+            params_dtype: Any,
+            **attributes: Any,
+        ) -> None:
             rows = sum(output_partition_sizes)
             self.k3_rows = rows if rows % BLOCK else None
             whole = [*output_partition_sizes[:-1], output_partition_sizes[-1] + -rows % BLOCK]
@@ -172,8 +172,8 @@ def apply_partial_block() -> None:
 
         return create_weights
 
-    def make_post_load(original):
-        def process_weights_after_loading(self, layer):
+    def make_post_load(original: Any) -> Any:
+        def process_weights_after_loading(self: Any, layer: Any) -> None:
             if layer.weight.shape[0] == self.k3_rows:
                 padded = layer.weight.data.new_zeros(
                     self.k3_rows + -self.k3_rows % BLOCK, layer.weight.shape[1]
@@ -184,8 +184,8 @@ def apply_partial_block() -> None:
 
         return process_weights_after_loading
 
-    def make_apply(original):
-        def apply_and_trim(self, layer, x, bias=None):
+    def make_apply(original: Any) -> Any:
+        def apply_and_trim(self: Any, layer: Any, x: Any, bias: Any = None) -> Any:
             if not self.k3_rows:
                 return original(self, layer, x, bias)
             out = original(self, layer, x, None)[..., : self.k3_rows].contiguous()
@@ -233,8 +233,8 @@ def probe_shared_scale() -> Finding:
 def apply_shared_scale() -> None:
     from vllm.model_executor.parameter import BlockQuantScaleParameter
 
-    def make(original):
-        def load(self, param, loaded_weight, loaded_shard_id=None):
+    def make(original: Any) -> Any:
+        def load(self: Any, param: Any, loaded_weight: Any, loaded_shard_id: Any = None) -> Any:
             if (
                 not isinstance(param, BlockQuantScaleParameter)
                 or not isinstance(loaded_shard_id, int)
@@ -290,8 +290,8 @@ def apply_absorbed_weights() -> None:
 
     tag = f"{SWITCH}/absorbed-weights"
 
-    def make_post_load(original):
-        def process_weights_after_loading(self, layer):
+    def make_post_load(original: Any) -> Any:
+        def process_weights_after_loading(self: Any, layer: Any) -> None:
             # Before the kernel moves weight and scale into its own layout; MLA reads this once, soon.
             if getattr(layer, "prefix", "").endswith("kv_b_proj"):
                 scale = layer.weight_scale.data
@@ -301,10 +301,10 @@ def apply_absorbed_weights() -> None:
 
         return process_weights_after_loading
 
-    def make_read(original):
+    def make_read(original: Any) -> Any:
         import torch
 
-        def get_and_maybe_dequant_weights(layer, out_dtype=torch.float32):
+        def get_and_maybe_dequant_weights(layer: Any, out_dtype: Any = torch.float32) -> Any:
             inner = layer
             while hasattr(inner, "base_layer") and hasattr(inner.base_layer, "quant_method"):
                 inner = inner.base_layer

@@ -106,8 +106,8 @@ def probe() -> Finding:
 def _apply_to_method(method_class: Any) -> None:
     """0.29: one method object per layer, which pads at the end only."""
 
-    def make_post_load(original):
-        def process_weights_after_loading(self, layer):
+    def make_post_load(original: Any) -> Any:
+        def process_weights_after_loading(self: Any, layer: Any) -> None:
             self.k3_shards = _spread(layer)
             if self.k3_shards:
                 self.output_padding = 0  # the spread weight ends on a block
@@ -115,8 +115,8 @@ def _apply_to_method(method_class: Any) -> None:
 
         return process_weights_after_loading
 
-    def make_apply(original):
-        def apply_and_gather(self, layer, x, bias=None):
+    def make_apply(original: Any) -> Any:
+        def apply_and_gather(self: Any, layer: Any, x: Any, bias: Any = None) -> Any:
             shards = getattr(self, "k3_shards", None)
             if not shards:
                 return original(self, layer, x, bias)
@@ -131,16 +131,16 @@ def _apply_to_method(method_class: Any) -> None:
 def _apply_to_format(format_class: Any) -> None:
     """0.30 and later: one format object for all layers, between loading and the kernel."""
 
-    def make_post_process(original):
-        def post_process(self, layer):
+    def make_post_process(original: Any) -> Any:
+        def post_process(self: Any, layer: Any) -> None:
             layer.k3_shards = _spread(layer)
             if not layer.k3_shards:
                 original(self, layer)
 
         return post_process
 
-    def make_apply(original):
-        def apply_and_gather(self, layer, x, bias, kernel_apply):
+    def make_apply(original: Any) -> Any:
+        def apply_and_gather(self: Any, layer: Any, x: Any, bias: Any, kernel_apply: Any) -> Any:
             shards = getattr(layer, "k3_shards", None)
             if not shards:
                 return original(self, layer, x, bias, kernel_apply)

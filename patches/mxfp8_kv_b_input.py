@@ -60,8 +60,8 @@ def probe() -> Finding:
 def apply() -> None:
     from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp8Static
 
-    def make(original):
-        def apply_with_cast(self, layer, x, bias=None):
+    def make(original: Any) -> Any:
+        def apply_with_cast(self: Any, layer: Any, x: Any, bias: Any = None) -> Any:
             # From 0.30 one class serves every format; before, the class is MXFP8's own.
             spec = getattr(self, "spec", None)
             if (

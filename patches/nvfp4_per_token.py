@@ -38,8 +38,8 @@ def probe() -> Finding:
 def apply() -> None:
     from vllm.model_executor.layers.quantization import modelopt
 
-    def make(original):
-        def make_kernel(*args, per_token_activation=True, **kwargs):
+    def make(original: Any) -> Any:
+        def make_kernel(*args: Any, per_token_activation: Any = True, **kwargs: Any) -> Any:
             return original(*args, per_token_activation=per_token_activation, **kwargs)
 
         parameters = inspect.signature(original).parameters

@@ -54,16 +54,16 @@ def probe() -> Finding:
 def apply() -> None:
     import torch
 
-    def make_init(original):
-        def init(self, *args, **kwargs):
+    def make_init(original: Any) -> Any:
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             if self.is_situ:
                 self.g1_scale_c = self.quant_config.a2_gscale.clone()
 
         return init
 
-    def make_post_load(original):
-        def process_weights_after_loading(self, layer):
+    def make_post_load(original: Any) -> Any:
+        def process_weights_after_loading(self: Any, layer: Any) -> None:
             original(self, layer)
             if self.is_situ:
                 # Still the layer's registered parameter: expert load balancing moves it with the weights.

@@ -50,7 +50,9 @@ class Patch:
     opt_in: bool = False
 
 
-def wrap(owner: Any, attribute: str, patch: str, make: Callable[[Callable], Callable]) -> None:
+def wrap(
+    owner: Any, attribute: str, patch: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
     """Replace `owner.attribute` by `make(original)`, once per patch however often it is called."""
     original = getattr(owner, attribute)
     marks: frozenset[str] = getattr(original, _MARK, frozenset())
@@ -61,7 +63,9 @@ def wrap(owner: Any, attribute: str, patch: str, make: Callable[[Callable], Call
     setattr(owner, attribute, wrapper)
 
 
-def wrap_everywhere(module: Any, function: str, patch: str, make: Callable[[Callable], Callable]) -> None:
+def wrap_everywhere(
+    module: Any, function: str, patch: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
     """`wrap`, and rebind the name in every vLLM module that imported the function by name."""
     original = getattr(module, function)
     wrap(module, function, patch, make)

@@ -71,8 +71,8 @@ def _narrowness(cache: Any) -> tuple[bool, int]:
 def apply() -> None:
     from vllm.v1.worker import utils
 
-    def make(original):
-        def copy_kv_cache_blocks_inplace(kv_caches, *args, **kwargs):
+    def make(original: Any) -> Any:
+        def copy_kv_cache_blocks_inplace(kv_caches: Any, *args: Any, **kwargs: Any) -> None:
             original(sorted(kv_caches, key=_narrowness), *args, **kwargs)
 
         return copy_kv_cache_blocks_inplace

@@ -43,8 +43,8 @@ def probe() -> Finding:
 
 
 def apply() -> None:
-    def make(original):
-        def init(self, *args, **kwargs):
+    def make(original: Any) -> Any:
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             # An unquantised model casts the whole tower, this buffer with it; the same value comes out.
             self.time_weight = self.time_weight.to(self.weight.dtype)

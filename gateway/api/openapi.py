@@ -50,7 +50,8 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
             return {key: inline(item) for key, item in value.items()}
         return [inline(item) for item in value] if isinstance(value, list) else value
 
-    return inline(schema)
+    inlined: dict[str, Any] = inline(schema)
+    return inlined
 
 
 def describe(app: FastAPI) -> dict[str, Any]:

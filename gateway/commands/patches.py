@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from gateway.commands.inputs import fail
 _COLOURS = {"applied": "green", "already fixed": "cyan", "failed": "bold red"}
 
 
-def _show(model: str | None, rows: list[dict], engine_version: str, version: str) -> None:
+def _show(model: str | None, rows: list[dict[str, Any]], engine_version: str, version: str) -> None:
     """A block a patch: it fits a terminal of any width, and a pipe."""
     from rich.console import Console
     from rich.padding import Padding

@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PLUGINS = "vllm.plugins"
@@ -21,7 +22,7 @@ _PLUGINS = "vllm.plugins"
 class _PluginsHook:
     """A finder that lets vLLM's plugin module load as usual and extends its loader function."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: Any, path: Any = None, target: Any = None) -> Any:
         if name != _PLUGINS:
             return None
         sys.meta_path.remove(self)
@@ -32,21 +33,21 @@ class _PluginsHook:
 
 
 class _PluginsLoader(importlib.abc.Loader):
-    def __init__(self, loader):
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: Any) -> Any:
         return getattr(self._loader, name)
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         return self._loader.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         self._loader.exec_module(module)
         load_general_plugins = module.load_general_plugins
         printed = set()
 
-        def load_and_patch():
+        def load_and_patch() -> None:
             load_general_plugins()
             from patches import apply_all
 
@@ -58,7 +59,7 @@ class _PluginsLoader(importlib.abc.Loader):
         module.load_general_plugins = load_and_patch
 
 
-def _run_shadowed_sitecustomize():
+def _run_shadowed_sitecustomize() -> None:
     """Run the `sitecustomize` that this one hides (a distribution's or a container's own), if any."""
     path = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import vllm.model_executor.layers.fused_moe.modular_kernel as modular
 from vllm.model_executor.layers.fused_moe.activation import MoEActivation
@@ -29,7 +31,9 @@ class SituExperts(CPUUnquantizedExperts):
         return activation == MoEActivation.SITU
 
     @staticmethod
-    def is_supported_config(cls, moe_config, weight_key, activation_key, activation_format):
+    def is_supported_config(
+        cls: Any, moe_config: Any, weight_key: Any, activation_key: Any, activation_format: Any
+    ) -> Any:
         # No grouped-GEMM kernel here, so none of its size limits.
         return modular.FusedMoEExperts.is_supported_config(
             cls, moe_config, weight_key, activation_key, activation_format
@@ -85,7 +89,7 @@ def offer_situ_experts() -> None:
     if getattr(stock, "_k3_gateway", False):
         return
 
-    def backend_to_kernel_cls(backend):
+    def backend_to_kernel_cls(backend: Any) -> Any:
         classes = stock(backend)
         return [*classes, SituExperts] if backend == unquantized.UnquantizedMoeBackend.CPU else classes
 

@@ -10,6 +10,8 @@ define the details).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from vllm.forward_context import get_forward_context
@@ -26,7 +28,9 @@ from vllm.v1.attention.backends.gdn_attn import (
 CHUNK = 16
 
 
-def decay(raw_gate: torch.Tensor, a_log: torch.Tensor, dt_bias: torch.Tensor, lower_bound: float | None):
+def decay(
+    raw_gate: torch.Tensor, a_log: torch.Tensor, dt_bias: torch.Tensor, lower_bound: float | None
+) -> Any:
     """Log decay per key channel, fp32, never positive.
 
     raw_gate: (n, H, K) before activation; a_log: (H,) fp32; dt_bias: (H * K,) fp32.
@@ -118,7 +122,7 @@ class CPUKDAMetadataBuilder(GDNAttentionMetadataBuilder):
     See docs/concepts/engine.md#on-a-cpu.
     """
 
-    def _build_chunk_metadata(self, *args, **kwargs):
+    def _build_chunk_metadata(self, *args: Any, **kwargs: Any) -> Any:
         return None, None
 
 
@@ -179,7 +183,9 @@ class CPUKimiDeltaAttention(KimiK3DeltaAttention):
         q, k, v = qkv.unbind(1)
         return unit_length(q) * self.head_dim**-0.5, unit_length(k), v
 
-    def _decode(self, mixed_qkv, gate, strength, layer: GDNAttentionMetadata, out) -> None:
+    def _decode(
+        self, mixed_qkv: Any, gate: Any, strength: Any, layer: GDNAttentionMetadata, out: Any
+    ) -> None:
         n = layer.num_decode_tokens
         blocks = layer.non_spec_state_indices_tensor[:n].long()
         conv, recurrent = self._states()
@@ -191,7 +197,9 @@ class CPUKimiDeltaAttention(KimiK3DeltaAttention):
         recurrent[blocks] = state.to(recurrent.dtype)
         out[:n] = read.to(out.dtype)
 
-    def _prefill(self, mixed_qkv, gate, strength, layer: GDNAttentionMetadata, out) -> None:
+    def _prefill(
+        self, mixed_qkv: Any, gate: Any, strength: Any, layer: GDNAttentionMetadata, out: Any
+    ) -> None:
         conv, recurrent = self._states()
         bounds = layer.non_spec_query_start_loc.tolist()
         blocks = layer.non_spec_state_indices_tensor.tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 # What vLLM's CPU decode kernel is compiled for; larger cache blocks are split into these by the runner.
 KERNEL_BLOCK = 16
 
@@ -15,7 +17,7 @@ def allow_larger_cache_blocks() -> None:
     """
     from vllm.v1.attention.backends.mla.cpu_mla import CPUMLABackend
 
-    def supports_block_size(cls, block_size: int | None) -> bool:
+    def supports_block_size(cls: Any, block_size: int | None) -> bool:
         return block_size is None or block_size % KERNEL_BLOCK == 0
 
     CPUMLABackend.supports_block_size = classmethod(supports_block_size)

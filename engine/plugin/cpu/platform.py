@@ -22,7 +22,7 @@ def keep_prefix_caching() -> None:
     if getattr(stock, "_k3_gateway", False):
         return
 
-    def check_and_update_config(cls, vllm_config: Any) -> None:
+    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
         model = vllm_config.model_config
         cache, scheduler = vllm_config.cache_config, vllm_config.scheduler_config
         wanted = (
@@ -59,4 +59,4 @@ def find_kernels_despite_llvmlite() -> None:
         namespace = vars(value)
         return namespace if isinstance(namespace, dict) else {}
 
-    dispatcher.vars = vars_of  # type: ignore[attr-defined]
+    dispatcher.vars = vars_of

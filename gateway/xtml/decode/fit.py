@@ -26,7 +26,7 @@ def fit(text: str, written: str | None, accepted: Types) -> Fitted:
 
     A value keeps its literal text, so `1e2` stays `1e2` (docs/format.md#arguments).
     """
-    if written == "string" or (written is None and accepted == {"string"}):
+    if written == "string" or (written is None and accepted == frozenset({"string"})):
         return _fit_string(text, accepted)
     value = read_json(text)
     if value is None:
