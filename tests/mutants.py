@@ -45,7 +45,14 @@ AREAS = {
     "decode": Area(
         ("gateway/xtml/decode",),
         _xtml(
-            *["test_decode", "test_json_repair", "test_toolschema", "test_stop", "test_roundtrip"],
+            *[
+                "test_decode",
+                "test_decode_repairs",
+                "test_json_repair",
+                "test_toolschema",
+                "test_stop",
+                "test_roundtrip",
+            ],
             *["test_decode_lossless", "test_decode_json", "test_decode_streams", "test_decode_random"],
             "test_decode_work",
         ),

@@ -186,6 +186,10 @@ class TestThinkMarkers:
         got = decode(vocab, Spelled(text), TC, RO, "hi", RC, END)
         assert (got.reply.reasoning, got.reply.content, got.repairs) == (text, "hi", {})
 
+    def test_spelled_close_before_another_special_token_is_text(self, vocab: Vocab) -> None:
+        got = decode(vocab, "r", Spelled(TC), "<|media_pad|>", "more", TC, RO, "hi", RC, END)
+        assert (got.reply.reasoning, got.reply.content) == (f"r{TC}more", "hi")
+
     @pytest.mark.parametrize("text", ["<|close|>think<|sep|> is how it ends", "<|close|>think", "a <|clo"])
     def test_spelled_close_amid_reasoning_is_text(self, vocab: Vocab, text: str) -> None:
         got = decode(vocab, Spelled(text), TC, RO, "hi", RC, END)

@@ -72,6 +72,7 @@ class CompletionReader:
         self._blanks: list[str] = []  # between channels; they count only if an answer begins or goes on
         self._outside: list[str] = []
         self._tools_seen = self._tools_closed = False
+        self._closed_in_thinking = False  # the message, and nothing has followed
         self._in_block = False  # a json block is open that an argument interrupted
         self._json_in_value = False  # a json block was opened inside a value
         self._sinks: dict[At, Callable[[str], None]] = {
@@ -265,6 +266,7 @@ class CompletionReader:
                 self.repairs["tools_close_missing"] += 1
                 self._end_call_by_closer("tools")
                 self._end_tools()
+        self._closed_in_thinking = False
         self._blanks.clear()
         self._flush_outside()
 
@@ -303,6 +305,7 @@ class CompletionReader:
                 self.repairs["message_close_in_think"] += 1
                 self._end_think(by_own_closer=False)
                 if self.answer.may_be_thinking and not for_good:
+                    self._closed_in_thinking = True
                     return
             case At.RESPONSE:
                 self.repairs["response_close_missing"] += 1
@@ -316,7 +319,8 @@ class CompletionReader:
 
     def _end_of_message(self) -> None:
         if self._at is not At.ENDED:
-            self.repairs["message_close_missing"] += 1
+            if not self._closed_in_thinking:
+                self.repairs["message_close_missing"] += 1
             self._cut_call()  # nothing says that it was complete
             self._end_message(for_good=True)
         self.over = True
