@@ -12,7 +12,7 @@ import pytest
 from gateway.xtml import Vocab
 from tests.agents.engine import AgentEngine
 from tests.agents.programs import MODULES, Agent, Place, environment
-from tests.agents.session import TASK, Session, program, steps
+from tests.agents.session import FILE, TASK, Session, program, steps
 from tests.api.conftest import checkpoint, live_server, vocab
 
 __all__ = ["checkpoint", "vocab"]
@@ -41,11 +41,11 @@ def run_agent(checkpoint: Path, vocab: Vocab, tmp_path: Path) -> RunAgent:
     if not (MODULES / ".installed").exists():
         pytest.skip("the agents are not installed; `make test-agents` does it (1.6 GB)")
 
-    async def run(agent: Agent, n_edits: int, max_model_len: int = 400_000, seconds: float = 200) -> Ran:
+    async def run(agent: Agent, n_edits: int, max_model_len: int = 400_000, n_comments: int = 0) -> Ran:
         folder, home = tmp_path / "work", tmp_path / "home"
         for new in (folder, home):
             new.mkdir()
-        (folder / "shop.py").write_text(program(n_edits))
+        (folder / FILE).write_text(program(n_edits, n_comments=n_comments))
         session = Session(steps(n_edits), folder)
         engine = AgentEngine(vocab, session, max_model_len)
         async with live_server(engine, checkpoint, vocab, api_keys=["agent-key"]) as live:
@@ -61,12 +61,12 @@ def run_agent(checkpoint: Path, vocab: Vocab, tmp_path: Path) -> RunAgent:
                 start_new_session=True,
             )
             try:
-                output, errors = await asyncio.wait_for(process.communicate(), seconds)
+                output, errors = await asyncio.wait_for(process.communicate(), 250)
             except TimeoutError:
                 process.kill()
                 output, errors = await process.communicate()
             assert not live.failures, live.failures
-        text = (folder / "shop.py").read_text()
+        text = (folder / FILE).read_text()
         return Ran(process.returncode or 0, output.decode(), errors.decode(), session, text)
 
     return run

@@ -10,7 +10,7 @@ from dataclasses import replace
 from engine.types import EnginePrompt, Sampling
 from gateway.xtml import Vocab, encode_assistant
 from tests.agents.prompt import declared_tools, read_prompt
-from tests.agents.session import SMALL_ANSWER, Session
+from tests.agents.session import Session
 from tests.prefix.cached_engine import CachedEngine
 from tests.scripted import Script
 
@@ -28,9 +28,8 @@ class AgentEngine(CachedEngine):
         cached = super()._answer(prompt, sampling).n_cached
         messages = read_prompt(prompt.ids, self.vocab)
         tools = declared_tools(messages)
-        message = SMALL_ANSWER
-        if self.session.is_main(messages, tools):
-            message = self.session.answer(messages, tools)
+        message, is_turn = self.session.answer(messages, tools)
+        if is_turn:
             self.session.turns.append((len(prompt.ids), cached))
         thinking = self.vocab.decode(prompt.ids[-8:]).endswith("think<|sep|>")
         ids = encode_assistant(message, self.vocab, thinking=thinking)

@@ -7,6 +7,7 @@ the thinking of every earlier turn.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,13 +47,13 @@ def steps(n_edits: int) -> list[Step]:
     return [*row, Step("run", f"{n_edits} of {n_edits} done")]
 
 
-def program(n_edits: int, word: str = "todo") -> str:
-    """The text of `shop.py`."""
+def program(n_edits: int, word: str = "todo", n_comments: int = 0) -> str:
+    """The text of `shop.py`. Comments make it long."""
     names = [f"step_{number}" for number in range(1, n_edits + 1)]
     lines = [f'{name} = "{word}"' for name in names]
-    return "\n".join(
-        [*lines, f"row = [{', '.join(names)}]", f'print(row.count("done"), "of {n_edits} done")', ""]
-    )
+    lines += [f"# {n}: the shop sells apples, pears and plums by weight" for n in range(n_comments)]
+    lines += [f"row = [{', '.join(names)}]", f'print(row.count("done"), "of {n_edits} done")', ""]
+    return "\n".join(lines)
 
 
 @dataclass
@@ -136,40 +137,66 @@ class Session:
 
     turns:    (prompt length, cached tokens) of each main request, filled in by the engine
     problems: what was missing in a prompt: a result, or an earlier turn's thinking
+    n_compacted: how often the agent asked for a summary of the session
     """
 
     row: list[Step]
     folder: Path
     turns: list[tuple[int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    n_compacted: int = 0
+    reached: int = 0
 
-    def is_main(self, messages: Sequence[Seen], tools: dict[str, Any]) -> bool:
-        """Whether a prompt is one of the session; agents ask for titles and the like besides."""
-        return bool(tools) and any(TASK in m.text for m in messages if m.role == "user")
+    def answer(self, messages: Sequence[Seen], tools: dict[str, dict[str, Any]]) -> tuple[Message, bool]:
+        """What the model says to a prompt with these messages, and whether it is one of the session's turns.
 
-    def answer(self, messages: Sequence[Seen], tools: dict[str, dict[str, Any]]) -> Message:
-        """What the model says to a prompt with these messages."""
+        Agents also ask for a title, and for a summary when the context is full. The summary says how far
+        the session was, and the script goes on from there.
+        """
+        spoken = [m for m in messages if m.role in ("user", "tool")]
+        last = spoken[-1] if spoken else Seen("user", {})
+        if last.role == "user" and "summar" in last.text and not _PROGRESS.search(last.text):
+            self.n_compacted += 1
+            summary = f"<summary>{TASK} Progress: {self.reached} turns.</summary>"
+            return Message("assistant", (summary,), reasoning="A summary is wanted."), False
+        about = [m.text for m in messages if m.role in ("user", "system")]
+        if not tools or not any(TASK in text for text in about):
+            return Message("assistant", ("Shop steps",), reasoning="A short title will do."), False
+        progress = [int(found[1]) for text in about for found in _PROGRESS.finditer(text)]
+        number = self._check(messages, max(progress, default=0))
+        self.reached = max(self.reached, number)
+        if number >= len(self.row) or self.problems:
+            return Message("assistant", (ANSWER,), reasoning="Nothing is left to do."), True
+        call = Hands(tools, self.folder).call(self.row[number], number)
+        return Message("assistant", (), reasoning=_thought(number), tool_calls=(call,)), True
+
+    def _check(self, messages: Sequence[Seen], number: int) -> int:
+        """Which turn is next, where `number` were summed up; notes what the prompt lacks."""
         done = [message for message in messages if message.role == "assistant" and message.calls]
         results = [message for message in messages if message.role == "tool"]
-        number = len(done)
-        for index, message in enumerate(done):
-            if message.thinking != _thought(index):
+        if done:
+            number = max(number, self._turn(done[-1]) + 1)
+        for index, message in enumerate(reversed(done), start=1):
+            if message.thinking != _thought(number - index):
                 self.problems.append(
-                    f"turn {number}: thinking of turn {index} came back as {message.thinking!r}"
+                    f"turn {number}: thinking of turn {number - index} came back as {message.thinking!r}"
                 )
-        if len(results) != number:
-            self.problems.append(f"turn {number}: {len(results)} results")
-        elif number and self.row[number - 1].expected not in results[-1].text:
-            step = self.row[number - 1]
-            self.problems.append(f"turn {number}: {step} gave {results[-1].text[:500]!r}")
-        if number >= len(self.row) or self.problems:
-            return Message("assistant", (ANSWER,), reasoning="Nothing is left to do.")
-        call = Hands(tools, self.folder).call(self.row[number], number)
-        return Message("assistant", (), reasoning=_thought(number), tool_calls=(call,))
+        if len(results) != len(done):
+            self.problems.append(f"turn {number}: {len(done)} calls, {len(results)} results")
+        elif results and self.row[number - 1].expected not in results[-1].text:
+            self.problems.append(f"turn {number}: {self.row[number - 1]} gave {results[-1].text[:500]!r}")
+        return number
+
+    def _turn(self, message: Seen) -> int:
+        found = re.match(r"This is turn (\d+)\.", message.thinking or "")
+        if found is None:
+            self.problems.append(f"a turn came back with the thinking {message.thinking!r}")
+            return 0
+        return int(found[1])
+
+
+_PROGRESS = re.compile(r"Progress: (\d+) turns\.")
 
 
 def _thought(number: int) -> str:
     return f"This is turn {number}. The file has more steps, so I go on with the next one."
-
-
-SMALL_ANSWER = Message("assistant", ("Shop steps",), reasoning="A short title will do.")

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 @pytest.mark.parametrize(
     ("agent", "n_edits"),
     [
+        (programs.claude_code, 6),
         (programs.kimi_code, 6),
         (programs.opencode, 1),
         (programs.qwen_code, 1),
@@ -34,3 +35,12 @@ async def test_an_agent_finishes_its_session(
     lengths = [length for length, _ in ran.session.turns]
     for before, (_, cached) in zip(lengths, ran.session.turns[1:], strict=False):
         assert cached >= (before - UNIT) // UNIT * UNIT, str(ran)
+
+
+async def test_claude_code_compacts_when_the_context_is_full(run_agent: RunAgent) -> None:
+    """It thinks that the context is larger than it is, and learns it from the error."""
+    ran = await run_agent(programs.claude_code, 6, max_model_len=60_000, n_comments=200)
+    assert not ran.session.problems, f"{ran.session.problems}\n{ran}"
+    assert ran.session.n_compacted >= 1, str(ran)
+    assert ran.file == program(6, "done", 200), str(ran)
+    assert ANSWER in ran.output and ran.status == 0, str(ran)

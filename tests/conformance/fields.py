@@ -63,7 +63,7 @@ RESPONSES = [
 ]
 
 MESSAGES = [
-    Field("cache_control", {"type": "ephemeral"}),
+    Field("cache_control", {"type": "ephemeral"}, "named"),
     Field("container", "container_1", "named"),
     Field("diagnostics", {"previous_message_id": None}, "named"),
     Field("inference_geo", "us", "named"),

@@ -9,8 +9,7 @@ from tests.api.conftest import END, END_THINK, WITH_CALL
 from tests.conformance.responses_cases import SCHEMA, TWO_CALLS, WITH_TEXT
 
 _START, _STOP = "content_block_start", "content_block_stop"
-THINKING = [_START, "thinking_delta", "signature_delta", _STOP]
-UNSIGNED = [_START, "thinking_delta", _STOP]
+THINKING = [_START, "thinking_delta", _STOP]
 TEXT = [_START, "text_delta", _STOP]
 TOOL = [_START, "input_json_delta", _STOP]
 

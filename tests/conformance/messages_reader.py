@@ -31,7 +31,7 @@ class MessagesReader:
     """Feed it `(event, data)` frames; then look at `wrong` and `message`.
 
     wrong:   one sentence per fault
-    seen:    event types in order, of deltas the delta's; repeats in a row and pings left out
+    seen:    event types in order, of deltas the delta's; repeats in a row, pings and signatures left out
     message: what the events add up to, as a whole reply has it
     error:   the error event's `error`, None if there was none
     """
@@ -44,7 +44,7 @@ class MessagesReader:
         self.n_pings = 0
         self._block: dict[str, Any] | None = None
         self._json = ""
-        self._ended = False
+        self._signed = self._ended = False
         for name, data in stream:
             self._expect(not self._ended, f"{data.get('type')} after the end")
             self._expect(
@@ -68,7 +68,9 @@ class MessagesReader:
             return
         self.wrong += [f"{kind}: {p}" for p in problems(_EVENTS[kind], data)]
         label = data["delta"]["type"] if kind == "content_block_delta" else kind
-        if not self.seen or self.seen[-1] != label:
+        self._expect(not self._signed or label == "content_block_stop", f"{label} after the signature")
+        self._signed = label == "signature_delta"
+        if not self._signed and (not self.seen or self.seen[-1] != label):
             self.seen.append(label)
         getattr(self, f"_{kind}")(data)
 

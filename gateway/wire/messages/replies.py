@@ -131,13 +131,15 @@ class MessagesStream:
     def closing(self) -> bytes:
         """`message_delta` with all counts, final, and `message_stop`."""
         choice = self.replies.generation.choices[0]
+        usage = self.replies.usage()
+        del usage["cache_creation"]  # it is in `message_start`; Anthropic's type of this event does not have it
         delta = {
             "type": "message_delta",
             "delta": {
                 "stop_reason": self.replies.stop_reason(choice),
                 "stop_sequence": choice.decoder.stop_string,
             },
-            "usage": self.replies.usage(),
+            "usage": usage,
         }
         if late := self.replies.generation.notes.late():
             delta["k3_notes"] = late
