@@ -132,7 +132,9 @@ class MessagesStream:
         """`message_delta` with all counts, final, and `message_stop`."""
         choice = self.replies.generation.choices[0]
         usage = self.replies.usage()
-        del usage["cache_creation"]  # it is in `message_start`; Anthropic's type of this event does not have it
+        del usage[
+            "cache_creation"
+        ]  # it is in `message_start`; Anthropic's type of this event does not have it
         delta = {
             "type": "message_delta",
             "delta": {
