@@ -1,6 +1,6 @@
 """Small changes made on purpose to the code: would the tests notice?
 
-    python -m tests.mutants [AREA ...] [--sample N] [--seed S]      # make mutants
+    python -m tests.mutants [AREA ...] [--sample N] [--seed S] [--minutes M]      # make mutants
 
 Takes a seeded sample of small changes (a comparison turned, a condition negated, a constant changed, a
 statement left out) of each area's modules, runs the area's tests on each in a copy of the tree, and lists the
@@ -351,8 +351,8 @@ def equivalent() -> set[str]:
     return {line.rpartition(" | ")[0] for line in lines if line and not line.startswith("#")}
 
 
-def run(name: str, n_sample: int, seed: int, copy: Path) -> bool:
-    """One area: prints what survives, and says whether enough was noticed."""
+def run(name: str, n_sample: int, seed: int, minutes: float, copy: Path) -> bool:
+    """One area: prints what survives, and says whether enough was noticed, of those tried in `minutes`."""
     area = AREAS[name]
     trial = Trial(copy)
     started = time.monotonic()
@@ -365,6 +365,8 @@ def run(name: str, n_sample: int, seed: int, copy: Path) -> bool:
     sample = random.Random(seed).sample(candidates, min(n_sample, len(candidates)))
     n_noticed = n_counted = 0
     for mutant in sample:
+        if time.monotonic() - started > minutes * 60:
+            break
         label = mutant.label((copy / mutant.module).read_bytes())
         if label in same:
             continue
@@ -373,6 +375,8 @@ def run(name: str, n_sample: int, seed: int, copy: Path) -> bool:
             n_noticed += 1
         else:
             print(f"survives: {mutant.module}:{mutant.line}\n    {label}", flush=True)
+        if n_counted % 10 == 0:
+            print(f"{name}: {n_noticed} of {n_counted} so far", file=sys.stderr, flush=True)
     share = n_noticed / n_counted if n_counted else 1.0
     print(f"{name}: {n_noticed} of {n_counted} noticed ({share:.0%}), {len(candidates)} possible", flush=True)
     return share >= ENOUGH
@@ -382,12 +386,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Would the tests notice small changes?")
     parser.add_argument("areas", nargs="*", choices=[[], *AREAS], help=f"of {', '.join(AREAS)}; default all")
     parser.add_argument("--sample", type=int, default=40, help="changes tried in each area (default 40)")
+    parser.add_argument("--minutes", type=float, default=60, help="for each area at most (default 60)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample (default 0)")
     chosen = parser.parse_args()
     enough = True
     for name in chosen.areas or AREAS:
         with tempfile.TemporaryDirectory(prefix="k3-mutants-") as folder:
-            enough &= run(name, chosen.sample, chosen.seed, Path(folder))
+            enough &= run(name, chosen.sample, chosen.seed, chosen.minutes, Path(folder))
     sys.exit(not enough)
 
 

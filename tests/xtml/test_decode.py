@@ -424,6 +424,9 @@ class TestCalls:
             "<|open|>call tool='get_weather' index='1'<|sep|>",
             "<|open|> call  tool=get_weather<|sep|>",
             '<|open|>call index="x" tool=" get_weather "<|sep|>',
+            "<|open|>call tool=get_weather index=1<|sep|>",
+            "<|open|>call index=12 tool = get_weather<|sep|>",
+            "<|open|>call tool=get_weather index=1",
             '<|open|>call tool="get_weather" index="1"',
         ],
     )

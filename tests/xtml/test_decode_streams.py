@@ -35,6 +35,7 @@ def check(vocab: Vocab, ids: list[int], options: dict[str, Any], reason: str) ->
         for event in got.events:
             msgspec.json.encode(event)
         check_finish(got, client)
+        check_failure(got, client, options)
     return got
 
 
@@ -54,6 +55,19 @@ def check_finish(got: Decoded, client: Assembled) -> None:
         if call.valid_arguments:
             assert isinstance(json.loads(call.arguments), dict)
             assert msgspec.json.decode(call.arguments.encode()) == json.loads(call.arguments)
+
+
+def check_failure(got: Decoded, client: Assembled, options: dict[str, Any]) -> None:
+    """An error is what gave its client nothing to use; what did, is none (docs/decisions.md#r3)."""
+    thoughts = client.reasoning if not client.content else ""
+    if not options["thinking"]:
+        assert not client.reasoning
+    if got.failure is not None:
+        assert got.failure == "empty_reply"
+        assert (client.content.strip(), client.calls) == ("", [])
+        assert not thoughts or client.unparsed
+    elif got.finish_reason == "stop" and got.decoder.stop_string is None:
+        assert client.content.strip() or thoughts
 
 
 def run(vocab: Vocab, seed: int, n: int) -> dict[str, int]:
