@@ -8,41 +8,39 @@ import os
 import tempfile
 import threading
 import zlib
-from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
+from cachetools import LRUCache
 
 from media.packing import n_bytes, pack, unpack
 from media.types import Clip, Picture
 
 
 class MemoryCache:
-    """Prepared media by key, at most `max_bytes` of patches. For use in one event loop."""
+    """Prepared media by key, at most `max_bytes` of patches; the least recently used go first.
+
+    For use in one event loop.
+    """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._entries: OrderedDict[str, Picture | Clip] = OrderedDict()
-        self.n_bytes = 0
+        self._entries: LRUCache[str, Picture | Clip] = LRUCache(max_bytes, getsizeof=n_bytes)
 
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def n_bytes(self) -> int:
+        return int(self._entries.currsize)
+
     def get(self, key: str) -> Picture | Clip | None:
-        media = self._entries.get(key)
-        if media is not None:
-            self._entries.move_to_end(key)
-        return media
+        return self._entries.get(key)
 
     def put(self, key: str, media: Picture | Clip) -> None:
         """Keep `media`, unless it alone is larger than the cache."""
-        if key in self._entries or n_bytes(media) > self._max_bytes:
-            return
-        self._entries[key] = media
-        self.n_bytes += n_bytes(media)
-        while self.n_bytes > self._max_bytes:
-            _, old = self._entries.popitem(last=False)
-            self.n_bytes -= n_bytes(old)
+        if key not in self._entries:
+            with contextlib.suppress(ValueError):  # it is larger than the cache
+                self._entries[key] = media
 
 
 class DiskCache:

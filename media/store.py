@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+from cachetools import TLRUCache
 
 from media.cache import DiskCache, MemoryCache
 from media.config import K3_MEDIA_CONFIG, MediaConfig
@@ -141,7 +144,7 @@ class MediaLibrary:
             raise
         digest = await self._sha256(data)
         if is_data_url(url):
-            self._contents.put(name, digest, None)
+            self._contents.put(name, digest, math.inf)
         elif url[:4].lower() == "http":
             self._contents.put(name, digest, self.limits.url_seconds)
         return await self._prepare(kind, data, digest, detail, salt)
@@ -243,23 +246,17 @@ class _ContentMemo:
     """Which content a URL was last seen to have: sha256 of the URL -> sha256 of the file."""
 
     def __init__(self, max_entries: int) -> None:
-        self._max_entries = max_entries
-        self._entries: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._entries: TLRUCache[str, tuple[str, float]] = TLRUCache(
+            max_entries, ttu=lambda _name, entry, now: now + entry[1], timer=time.monotonic
+        )
 
     def get(self, name: str) -> str | None:
         entry = self._entries.get(name)
-        if entry is None or entry[1] < time.monotonic():
-            return None
-        self._entries.move_to_end(name)
-        return entry[0]
+        return None if entry is None else entry[0]
 
-    def put(self, name: str, digest: str, seconds: float | None) -> None:
-        """Remember `digest` for `seconds`, or for as long as there is room."""
-        until = float("inf") if seconds is None else time.monotonic() + seconds
-        self._entries[name] = (digest, until)
-        self._entries.move_to_end(name)
-        if len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
+    def put(self, name: str, digest: str, seconds: float) -> None:
+        """Remember `digest` for `seconds`, `math.inf` for as long as there is room."""
+        self._entries[name] = (digest, seconds)
 
 
 def _hex_sha256(data: str | FileBytes, before: str) -> str:

@@ -27,6 +27,10 @@ from media.clip.alpha import AlphaDecoder, DamagedAlphaError, is_coded_apart, pa
 # More threads hold more raw frames: each adds a few, 3 MB apiece at 1080p.
 _MAX_THREADS = 4
 _MAX_STRETCH = 8
+# Colour matrices (ITU-T H.273, table 4) that swscale does not know, and what is taken instead.
+_MATRICES = {10: 9, 14: 9}  # BT.2020 with constant luminance, and ICtCp, which is of BT.2100
+_KNOWN_MATRICES = {0, 1, 2, 4, 5, 6, 7, 9}
+_UNSAID = 2
 _REORDERED = ("h264", "hevc")
 
 # (a, b, c, d) of the display matrix, which takes (x, y) to (a*x + c*y, b*x + d*y), y downwards.
@@ -212,9 +216,16 @@ def _sign(value: int) -> int:
     return (value > 0) - (value < 0)
 
 
+def is_known_matrix(colorspace: int) -> bool:
+    """Whether colours by this matrix are converted exactly; others are shown approximately."""
+    return colorspace in _KNOWN_MATRICES
+
+
 def to_picture(decoded: Decoded, turn: Image.Transpose | None) -> Image.Image:
     """An upright picture in coded pixels, not yet stretched: RGB, or RGBA where there is alpha."""
     frame = decoded.frame
+    if not is_known_matrix(frame.colorspace):
+        frame.colorspace = _MATRICES.get(frame.colorspace, _UNSAID)
     has_alpha = any(component.is_alpha for component in frame.format.components)
     mode, pixel_format = ("RGBA", "rgba") if has_alpha else ("RGB", "rgb24")
     picture = packed_picture(frame.reformat(format=pixel_format, threads=1), mode)

@@ -17,12 +17,13 @@ from itertools import accumulate
 
 import numpy as np
 from av.container import InputContainer
+from av.video.stream import VideoStream
 from numpy.typing import NDArray
 from PIL import Image
 
 from media.clip.animation import ANIMATIONS, Animation, animation_frames, clock_of, read_animation
 from media.clip.demux import Timeline, declared_duration, opened, scan, timeline_of, video_stream
-from media.clip.frames import Display, shown_size, to_picture, wanted_frames
+from media.clip.frames import Display, is_known_matrix, shown_size, to_picture, wanted_frames
 from media.clip.mp4 import check_mp4
 from media.config import K3_MEDIA_CONFIG, MediaConfig
 from media.formats import ClipKind, clip_kind
@@ -115,7 +116,7 @@ def plan_clip(
             _check_pixels(size, 1, limits)
             timeline = scan(container, stream, max_frames=limits.n_frames)
             shown = shown_size(*size, stream.sample_aspect_ratio)
-            notes = _notes(container)
+            notes = _notes(container, stream)
     _check_duration(timeline.duration, limits)
     _check_pixels(size, len(timeline.pts), limits)
     sampling = _sample(timeline, config)
@@ -137,11 +138,14 @@ def _sample(timeline: Timeline, config: MediaConfig) -> Sampling:
     return sample_variable_rate(shown_at, timeline.duration, config.sample_fps, config.max_frames)
 
 
-def _notes(container: InputContainer) -> tuple[str, ...]:
-    n_audio = len(container.streams.audio)
-    if not n_audio:
-        return ()
-    return (f"{n_audio} audio track{'s were' if n_audio > 1 else ' was'} ignored: K3 sees video only",)
+def _notes(container: InputContainer, stream: VideoStream) -> tuple[str, ...]:
+    notes = []
+    if n_audio := len(container.streams.audio):
+        tracks = "tracks were" if n_audio > 1 else "track was"
+        notes.append(f"{n_audio} audio {tracks} ignored: K3 sees video only")
+    if not is_known_matrix(stream.codec_context.colorspace):
+        notes.append("colours are approximate: the clip's colour matrix is not known here")
+    return tuple(notes)
 
 
 def _check_duration(duration: Fraction, limits: ClipLimits) -> None:

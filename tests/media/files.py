@@ -70,8 +70,23 @@ SAMPLES: dict[str, Callable[[], bytes]] = {
     "BMP": lambda: encode(noise("RGB", 37, 23), "BMP"),
     "ICO": lambda: encode(noise("RGBA", 32, 32), "ICO"),
     "JPEG 2000": lambda: encode(noise("RGB", 37, 23), "JPEG2000"),
+    "PNG with stored text": lambda: insert_after_ihdr(
+        encode(noise("L", 37, 23), "PNG"), png_chunk(b"zTXt", b"mxfile\0\0" + zlib.compress(bytes(10_000)))
+    ),
+    "WebP that moves": lambda: encode(
+        noise("RGBA", 37, 23), "WEBP", save_all=True, append_images=[noise("RGBA", 37, 23, 1)]
+    ),
+    "GIF on a canvas": lambda: on_larger_canvas(encode(noise("P", 37, 23), "GIF"), 50, 40),
+    "AVIF cropped": lambda: with_crop(encode(noise("RGB", 64, 64), "AVIF"), (10, 6, 40, 26)),
+    "JPEG XL": lambda: encode(noise("RGBA", 37, 23), "JXL", lossless=True),
+    "JPEG XL in boxes": lambda: encode(noise("RGB", 37, 23), "JXL", use_container=True, exif=oriented(6)),
     "PNM": lambda: encode(noise("RGB", 37, 23), "PPM"),
 }
+
+
+def on_larger_canvas(gif: bytes, width: int, height: int) -> bytes:
+    """A GIF whose frames leave some of the canvas free."""
+    return gif[:6] + struct.pack("<HH", width, height) + gif[10:]
 
 
 def oriented(orientation: int) -> bytes:

@@ -225,6 +225,18 @@ def test_colours_are_those_that_ffmpeg_shows(tags: list[str], tmp_path):
     assert np.abs(seen - expected).max() <= 3
 
 
+@needs_ffmpeg()
+@pytest.mark.parametrize("matrix", [*range(18), 255])
+def test_a_colour_matrix_that_is_not_known_is_no_reason_to_refuse(matrix: int, tmp_path):
+    (tmp_path / "a.mp4").write_bytes(numbered_clip(8, rate=8))
+    mark = f"h264_metadata=matrix_coefficients={matrix}"
+    ffmpeg("-i", tmp_path / "a.mp4", "-c", "copy", "-bsf:v", mark, tmp_path / "b.mp4")
+    prepared = prepare_clip((tmp_path / "b.mp4").read_bytes())
+    assert prepared_numbers(prepared) == list(range(8))
+    is_known = matrix in (0, 1, 2, 3, 4, 5, 6, 7, 9, 255)
+    assert any("colours are approximate" in note for note in prepared.notes) is not is_known
+
+
 ALPHA = {
     "mov qtrle": {"container": "mov", "codec": "qtrle", "pixel_format": "argb"},
     "mov png": {"container": "mov", "codec": "png", "pixel_format": "rgba"},
