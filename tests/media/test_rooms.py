@@ -1,6 +1,6 @@
 """Who imports whom inside `media`, and which doors the rest of the project goes through."""
 
-from tests.test_architecture import PACKAGES, imports, modules, within
+from tests.test_architecture import all_arrows, modules, within
 
 ROOMS = ("media.picture", "media.clip", "media.fetch", "media.process")
 # On top of the rooms; all other modules of the folder are the ground floor.
@@ -15,9 +15,8 @@ def room_of(name: str) -> str | None:
 def test_rooms_import_only_the_ground_floor_and_each_other_as_listed() -> None:
     wrong = [
         f"{name} imports {imported}"
-        for name, path in modules("media")
-        if name not in TOP
-        for imported in sorted(imports(path))
+        for name, imported in all_arrows()
+        if within(name, "media") and name not in TOP
         if imported in TOP or room_of(imported) not in allowed(name)
     ]
     assert not wrong
@@ -30,12 +29,10 @@ def allowed(name: str) -> set[str | None]:
 
 def test_nobody_goes_past_the_door_of_a_room() -> None:
     """Doors are what the rooms' packages export; tests may look inside."""
-    inside = {name for name, _ in modules("media") if room_of(name) and name not in ROOMS}
+    inside = {name for name in modules() if room_of(name) and name not in ROOMS}
     wrong = [
         f"{name} imports {imported}"
-        for package in PACKAGES
-        for name, path in modules(package)
-        for imported in sorted(imports(path) & inside)
-        if room_of(imported) != room_of(name)
+        for name, imported in all_arrows()
+        if imported in inside and room_of(imported) != room_of(name)
     ]
     assert not wrong
