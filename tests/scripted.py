@@ -114,6 +114,7 @@ class ScriptedEngine:
             try:
                 async for step in self.generate(prompt, sampling, request_id):
                     receiver.step(step)
+                    await asyncio.sleep(0)  # the next step is another message
             except EngineError as error:
                 receiver.failed(error)
             except asyncio.CancelledError:

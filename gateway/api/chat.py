@@ -14,6 +14,7 @@ from gateway.api.notes import note_headers
 from gateway.api.openapi import body_of, error_responses
 from gateway.api.stream import start_stream
 from gateway.generation.generation import Generation
+from gateway.generation.pushing import run_pushed
 from gateway.schema.chat import ChatRequest
 from gateway.schema.chat_replies import ChatCompletion
 from gateway.wire.chat.replies import ChatReplies, ChatStream
@@ -51,6 +52,9 @@ async def chat_completions(request: Request, caller: Authorised, place: Admitted
 
 async def run_whole(generation: Generation) -> None:
     """Run it to its end; what was said is in its choices."""
+    if generation.can_push:
+        await run_pushed(generation)
+        return
     async with aclosing(generation.progress()) as progress:
         async for _ in progress:
             pass

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from collections.abc import AsyncGenerator
 
 from fastapi import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.admission import Place
 from gateway.api.disconnect import disconnected, end_tasks, unless_disconnected
 from gateway.api.errors import openai_body
-from gateway.api.notes import note_headers
-from gateway.errors import RequestError, ServerFault
+from gateway.api.pushed import PushedStream
+from gateway.api.sse import ErrorBody, SseResponse
 from gateway.generation.generation import Generation, Progress
 from gateway.wire.stream import ReplyStream
-
-log = logging.getLogger(__name__)
-
-ErrorBody = Callable[[RequestError], dict[str, Any]]
 
 
 async def start_stream(
@@ -32,12 +25,14 @@ async def start_stream(
     *,
     keep_alive: float,
     error_body: ErrorBody = openai_body,
-) -> EventStream:
+) -> SseResponse:
     """Start generating; an error that comes before anything was said is an HTTP status, not a frame.
 
     Waits for the first progress, but no longer than one keep-alive period (seconds), after which the client
     should see that the server is at work. `place` is given back before the client can see the end.
     """
+    if generation.can_push:
+        return PushedStream(generation, stream, place, keep_alive, error_body)
     progress = generation.progress()
     first = asyncio.ensure_future(anext(progress, None))
     try:
@@ -56,10 +51,8 @@ async def _settled(first: asyncio.Future[Progress | None], seconds: float) -> No
         first.result()
 
 
-class EventStream(Response):
-    """Sends a running generation; a client that goes away aborts it at once."""
-
-    media_type = "text/event-stream"
+class EventStream(SseResponse):
+    """Sends a generation that is pulled; a client that goes away aborts it at once."""
 
     def __init__(
         self,
@@ -71,24 +64,16 @@ class EventStream(Response):
         keep_alive: float,
         error_body: ErrorBody,
     ) -> None:
-        # nginx buffers answers unless told not to; a buffered stream is no stream.
-        headers = {"cache-control": "no-cache", "x-accel-buffering": "no", **note_headers(generation.notes)}
-        super().__init__(headers=headers, media_type=self.media_type)
-        del self.headers["content-length"]
-        self.generation = generation
-        self.stream = stream
+        super().__init__(generation, stream, place, keep_alive, error_body)
         self.progress = progress
         self.first = first
-        self.place = place
-        self.keep_alive = keep_alive
-        self.error_body = error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         pump: asyncio.Future[None] | None = None
         gone = asyncio.ensure_future(disconnected(receive))
         silence: asyncio.Future[None] | None = None
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send(self.start_message())
             sender = _Sender(send, self.keep_alive)
             pump = asyncio.ensure_future(self._pump(sender))
             silence = asyncio.ensure_future(sender.fill_silence(self.stream))
@@ -110,12 +95,8 @@ class EventStream(Response):
                     await sender.body(frames)
                 step = await anext(self.progress, None)
             end = stream.closing()
-        except RequestError as error:
-            end = stream.failed(error, self.error_body(error))
-        except Exception:
-            log.exception("request %s failed", self.generation.id)
-            fault = ServerFault()
-            end = stream.failed(fault, self.error_body(fault))
+        except Exception as error:
+            end = self.broken(error)
         await self.progress.aclose()
         self.place.release()  # before the client can see the end and ask for the next
         await sender.body(end)

@@ -4,8 +4,8 @@
 format turns each `Progress` into frames, or at the end the whole `Generation` into a body: both see the same
 events and the same rule of how a reply ended.
 
-`open`, `feed` and `close` are plain calls, so that whoever gets the engine's steps can drive a generation
-without a task or a queue; `progress()` is the ordinary driver.
+`open`, `feed` and `close` are plain calls: `gateway.generation.pushing` drives a generation by them without a
+task or a queue; `progress()` is the driver for what the engine cannot push.
 """
 
 from __future__ import annotations
@@ -112,6 +112,15 @@ class Generation:
     @property
     def conversation(self) -> Conversation:
         return self.rendered.conversation
+
+    @property
+    def engine(self) -> EngineClient:
+        return self._generations.engine
+
+    @property
+    def can_push(self) -> bool:
+        """Whether the engine calls with each step (`gateway.generation.pushing`)."""
+        return self.engine.can_push(self.sampling)
 
     @property
     def notes(self) -> Notes:
