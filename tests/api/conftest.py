@@ -106,13 +106,23 @@ Server = Callable[..., Any]
 
 
 @pytest.fixture
-def server(checkpoint: Path, vocab: Vocab) -> Server:
+def pushes(request: pytest.FixtureRequest) -> bool:
+    """Whether the scripted engine pushes its steps; `BOTH_WAYS` runs a module's tests with and without."""
+    return getattr(request, "param", True)
+
+
+BOTH_WAYS = pytest.mark.parametrize("pushes", [True, False], ids=["pushed", "pulled"], indirect=True)
+
+
+@pytest.fixture
+def server(checkpoint: Path, vocab: Vocab, pushes: bool) -> Server:
     """`async with server(script_or_function, **settings) as live:`"""
 
     def start(answer: Script | Callable[..., Script], **settings: Any) -> Any:
         pick = answer if callable(answer) else lambda prompt, sampling: answer
         info = settings.pop("info", None)
         engine = ScriptedEngine(pick, info) if info else ScriptedEngine(pick)
+        engine.pushes = pushes
         return live_server(engine, checkpoint, vocab, **settings)
 
     return start

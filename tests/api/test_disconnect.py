@@ -12,8 +12,10 @@ import pytest
 from PIL import Image
 
 from gateway.api import body
-from tests.api.conftest import END, END_THINK, Live, Server, chat_body
+from tests.api.conftest import BOTH_WAYS, END, END_THINK, Live, Server, chat_body
 from tests.scripted import Script
+
+pytestmark = BOTH_WAYS
 
 Ids = Callable[[str], list[int]]
 

@@ -8,8 +8,10 @@ import openai
 import pytest
 
 from engine.types import EngineDead, EngineError, EngineRejected, TokenLogprob
-from tests.api.conftest import CALL, END, END_THINK, WEATHER, WITH_CALL, Server, events_of
+from tests.api.conftest import BOTH_WAYS, CALL, END, END_THINK, WEATHER, WITH_CALL, Server, events_of
 from tests.scripted import Script
+
+pytestmark = BOTH_WAYS
 
 Ids = Callable[[str], list[int]]
 

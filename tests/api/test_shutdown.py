@@ -11,9 +11,11 @@ import pytest
 from gateway.errors import Unavailable
 from gateway.schema.chat import ChatRequest
 from gateway.wire.chat.request import read_chat
-from tests.api.conftest import END, END_THINK, Server, chat_body
+from tests.api.conftest import BOTH_WAYS, END, END_THINK, Server, chat_body
 from tests.api.test_disconnect import SilentHost, until
 from tests.scripted import Script
+
+pytestmark = BOTH_WAYS
 
 Ids = Callable[[str], list[int]]
 
