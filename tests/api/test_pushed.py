@@ -28,7 +28,7 @@ async def test_a_reader_that_does_not_read_gets_everything_in_fewer_frames(serve
             b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         )
         await reader.readuntil(b"\r\n\r\n")
-        while live.engine.running:  # noqa: ASYNC110 - the engine is not held up by the reader
+        while live.engine.running:
             await asyncio.sleep(0.01)
         received = (await reader.read(-1)).decode()
         writer.close()
