@@ -1,4 +1,4 @@
-"""A stream without a task of its own: an engine's step becomes frames and bytes of the connection in one pass.
+"""A stream without a task of its own: a step of the engine becomes bytes of the connection in one pass.
 
 The server's `send` is driven by hand. It finishes at once as long as the connection takes what it is given;
 only when it does not, a task waits for it, and until then the generation keeps ids instead of frames.
