@@ -31,9 +31,9 @@ class Chunk:
 
 
 def cleaned(data: bytes) -> bytes:
-    """A PNG file without the chunks that do not decide what is seen, the same object if there are none.
+    """A PNG file without the chunks that do not decide what is seen, or `data` itself if there are none.
 
-    Checks the pixel data's checksums, which Pillow skips. Raises MediaError.
+    See docs/decisions.md#r25. Checks the pixel data's checksums, which Pillow skips. Raises MediaError.
     """
     parts: list[memoryview] = []
     view = memoryview(data)

@@ -59,7 +59,7 @@ def _unknown_side_data(cls: type[SideDataType], value: object) -> SideDataType:
 
 
 # libav knows more kinds of side data than PyAV's enum (EXIF, the view of a stereo clip), and a frame that
-# carries one would raise ValueError when it is asked for any.
+# carries one would raise ValueError when it is asked for any (docs/decisions.md#r24).
 SideDataType._missing_ = classmethod(_unknown_side_data)  # type: ignore[assignment,method-assign]
 
 

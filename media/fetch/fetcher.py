@@ -75,7 +75,10 @@ class FetchPolicy:
 
 
 class _NoCookies(CookieJar):
-    """Takes no cookie and sends none: a client's jar is one for everybody who has something fetched."""
+    """Takes no cookie and sends none: a client's jar is one for everybody who has something fetched.
+
+    See docs/decisions.md#r23.
+    """
 
     def extract_cookies(self, response: object, request: object) -> None:
         pass

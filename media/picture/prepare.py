@@ -202,7 +202,10 @@ def _mend_png_transparency(image: Image.Image, data: bytes) -> None:
 
 
 def _on_canvas(image: Image.Image, data: bytes) -> Image.Image:
-    """A GIF whose first frame is smaller than its canvas; what the frame leaves free is transparent."""
+    """A GIF whose first frame is smaller than its canvas; what it leaves free is transparent.
+
+    See docs/decisions.md#r26.
+    """
     frame = next(gif_frames(data), None)
     if frame is None or "transparency" in image.info:  # Pillow has filled up with the transparent colour
         return image

@@ -1,4 +1,4 @@
-"""How long a decoding process has worked, whatever it had to wait for a processor."""
+"""How long a decoding process has worked, whatever it had to wait for a processor (docs/decisions.md#r29)."""
 
 from __future__ import annotations
 

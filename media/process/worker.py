@@ -59,7 +59,10 @@ def _serve(sock: socket.socket, job: Job, file: int) -> None:
 
 
 def _answer(sock: socket.socket, job: Job, file: int) -> tuple[dict[str, Any], int | None]:
-    """What to say of a file, and the handle of its patches. Whatever a decoder raises is about the file."""
+    """What to say of a file, and the handle of its patches.
+
+    Whatever a decoder raises is about the file (docs/decisions.md#r24).
+    """
     try:
         length = os.fstat(file).st_size
         data = b""

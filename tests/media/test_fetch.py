@@ -1,6 +1,7 @@
 """Fetching against real servers on this machine, and names that `getaddrinfo` is made to resolve."""
 
 import asyncio
+import base64
 import datetime
 import ipaddress
 import os
@@ -226,6 +227,55 @@ async def test_bad_answers_are_errors_with_the_reason(answer: bytes, words: str)
             f"http://localhost:{port}/p?token=secret", allow=(f"localhost:{port}",), max_image_bytes=100
         )
     assert words in message and "secret" not in message and message.startswith(f"http://localhost:{port}/p")
+
+
+async def test_a_file_of_exactly_the_limit_is_read(tmp_path: Path) -> None:
+    """By its declared length, by what arrives, from a folder, and from a data URL."""
+    body = b"x" * 100
+    (tmp_path / "a.png").write_bytes(body)
+    file_url, in_folder = f"file://{tmp_path}/a.png", {"file_roots": (tmp_path,)}
+    undeclared = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + body
+    for answer in (response("200 OK", body), undeclared):
+        async with server(fixed(answer)) as (port, _):
+            url, policy = f"http://localhost:{port}/", {"allow": (f"localhost:{port}",)}
+            assert await fetched(url, max_image_bytes=100, **policy) == body
+            assert "larger than the limit of 99 bytes" in await refused(url, max_image_bytes=99, **policy)
+    assert await fetched(file_url, max_image_bytes=100, **in_folder) == body
+    assert "larger than the limit of 99 bytes" in await refused(file_url, max_image_bytes=99, **in_folder)
+    encoded = "data:;base64," + base64.b64encode(body).decode()
+    assert await fetched(encoded, max_image_bytes=100) == body
+    assert "more than the limit of 99" in await refused("data:," + "x" * 100, max_image_bytes=99)
+
+
+@pytest.mark.parametrize("status", ["301 A", "302 B", "303 C", "307 D", "308 E"])
+async def test_every_kind_of_redirect_is_followed(status: str) -> None:
+    async def answer(path: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(response("200 OK", PICTURE) if path == "/b" else response(status, location="/b"))
+
+    async with server(answer) as (port, heads):
+        assert await fetched(f"http://localhost:{port}/a", allow=(f"localhost:{port}",)) == PICTURE
+    assert [head.split()[:2] for head in heads] == [["GET", "/a"], ["GET", "/b"]]
+
+
+async def test_no_more_fetches_than_allowed_run_at_a_time() -> None:
+    running, most = 0, 0
+
+    async def answer(_: str, writer: asyncio.StreamWriter) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.02)
+        running -= 1
+        writer.write(response("200 OK", PICTURE))
+
+    async with server(answer) as (port, heads):
+        fetcher = Fetcher(FetchPolicy(allow=(f"localhost:{port}",), max_concurrent=3))
+        try:
+            urls = [f"http://localhost:{port}/{i}" for i in range(12)]
+            await asyncio.gather(*(fetcher.fetch(url, "image") for url in urls))
+        finally:
+            await fetcher.aclose()
+    assert most == 3 and len(heads) == 12
 
 
 async def test_dead_links_are_errors_with_the_reason() -> None:

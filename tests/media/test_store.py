@@ -374,7 +374,7 @@ async def test_slow_files_delay_neither_the_event_loop_nor_other_files(make_libr
 
 
 async def test_more_slow_files_than_processes_delay_no_quick_one(make_library: MakeLibrary) -> None:
-    library = make_library(n_workers=2, pixels_in_flight=10**9)
+    library = make_library(n_workers=2, pixels_in_flight=10**9, picture_seconds=600)
     slow = [asyncio.create_task(library.picture_of(endless_picture(seed))) for seed in range(4)]
     await until(lambda: len(workers()) >= 2)
     done = [await library.picture_of(picture(seed)) for seed in range(10)]
@@ -382,7 +382,7 @@ async def test_more_slow_files_than_processes_delay_no_quick_one(make_library: M
 
 
 async def test_a_huge_picture_that_waits_for_memory_delays_no_small_one(make_library: MakeLibrary) -> None:
-    library = make_library(n_workers=1, pixels_in_flight=150_000_000)
+    library = make_library(n_workers=1, pixels_in_flight=150_000_000, picture_seconds=600)
     huge = [asyncio.create_task(library.picture_of(endless_picture(seed))) for seed in range(3)]
     await until(lambda: len(workers()) >= 2)
     assert (await library.picture_of(picture())).width == 60
@@ -528,6 +528,18 @@ async def test_a_changed_file_behind_a_url_is_another_picture(
     first = await library.picture(f"file://{path}")
     path.write_bytes(picture(2))
     assert (await library.picture(f"file://{path}")).item.identity != first.item.identity
+
+
+async def test_a_file_of_exactly_the_limit_is_taken(make_library: MakeLibrary) -> None:
+    data = picture()
+    for limit, is_taken in ((len(data), True), (len(data) - 1, False)):
+        library = make_library(fetcher=Fetcher(FetchPolicy(max_image_bytes=limit)))
+        try:
+            assert (await library.picture_of(data)).width == 60
+        except MediaError as error:
+            assert not is_taken and f"more than the limit of {limit:,}" in str(error)
+        else:
+            assert is_taken
 
 
 async def test_nothing_of_a_data_url_is_logged(
