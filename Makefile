@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 SERVE_ARGS ?=
 MUTANTS ?=
 
-.PHONY: help setup serve test test-slow test-agents test-all mutants lint format bench bench-decode bench-render bench-media bench-prefix bench-serve clean
+.PHONY: help setup serve check audit sbom test test-slow test-agents test-all mutants lint format bench bench-decode bench-render bench-media bench-prefix bench-serve clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -22,6 +22,20 @@ setup: $(VENV)/.installed ## create .venv, install, build the mini checkpoint
 
 serve: setup ## run the service on the mini checkpoint (no GPU needed)
 	@$(BIN)/k3 serve $(SERVE_ARGS)
+
+check: setup $(VENV)/.dev ## while you work: lint, types, and the tests that need no engine, few random cases, on all cores
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy & types=$$!; \
+	K3_TEST_PROFILE=dev $(BIN)/python -m pytest -m "not slow and not engine and not server" -n auto --dist worksteal --durations=0 --no-header -q; \
+	wait $$types
+
+audit: setup $(VENV)/.dev ## known vulnerabilities of the pinned packages (asks the package index)
+	@$(BIN)/pip-audit --no-deps --disable-pip -r requirements/cpu.txt
+
+sbom: setup $(VENV)/.dev ## dist/sbom.json, the bill of materials of the service (CycloneDX)
+	@mkdir -p dist
+	@$(BIN)/cyclonedx-py requirements --of JSON -o dist/sbom.json requirements/cpu.txt
 
 test: setup $(VENV)/.dev ## run the tests (under 10 minutes on 2 cores)
 	@$(BIN)/python -m pytest -rs -m "not slow"

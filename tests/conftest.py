@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings as hypothesis_settings
 
 from engine.client import Engine
 from engine.mini.build import checkpoint_dir
 from engine.profiles import get_profile
+
+# How many random cases: `dev` is `make check`, `ci` (also if unset) `make test`.
+PROFILE = os.environ.get("K3_TEST_PROFILE", "ci")
+hypothesis_settings.register_profile("dev", max_examples=20, deadline=None)
+hypothesis_settings.register_profile("ci", max_examples=100, deadline=None)
+hypothesis_settings.load_profile(PROFILE)
+
+# Fixtures and folders by which a test needs vLLM's engine, or a server of its own.
+_ENGINES = {"engine", "fine_engine", "mini_server"}
+_ENGINE_FOLDERS = (
+    "tests/agents/",
+    "tests/clients/",
+    "tests/cluster/",
+    "tests/deploy/",
+    "tests/e2e/",
+    "tests/patches/",
+)
+_SERVERS = {"server"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make check` leaves out."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & _ENGINES or item.nodeid.startswith(_ENGINE_FOLDERS):
+            item.add_marker("engine")
+        if fixtures & _SERVERS:
+            item.add_marker("server")
 
 
 @pytest.fixture(scope="session")
