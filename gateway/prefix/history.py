@@ -43,6 +43,8 @@ class _Entry:
 class HistoryRepair:
     """Reasoning by (tenant, conversation so far, turn): bounded in bytes and in time, never on disk.
 
+    Not one of cachetools' caches: none of them renews an entry's time when it is used.
+
     when: "always", or "tools": only in conversations that declare tools, where K3 reads it the most
     """
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from cachetools import LRUCache
 
 from gateway.prefix.sections import Match
 
@@ -17,9 +18,8 @@ class Router:
     def __init__(self, n_ranks: int = 1, overload: int = 8, max_keys: int = 16_384) -> None:
         self.n_ranks = n_ranks
         self.overload = overload
-        self.max_keys = max_keys
         self.running = [0] * n_ranks
-        self._rank_of_key: OrderedDict[str, int] = OrderedDict()
+        self._rank_of_key: LRUCache[str, int] = LRUCache(max_keys)
 
     def choose(self, match: Match, hint: str | None = None) -> int:
         """The rank with the longest known prefix among those that are not overloaded. Where several hold
@@ -33,9 +33,6 @@ class Router:
         rank = max(free, key=lambda rank: (held[rank], rank == hinted, -self.running[rank], -rank))
         if hint is not None:
             self._rank_of_key[hint] = rank
-            self._rank_of_key.move_to_end(hint)
-            if len(self._rank_of_key) > self.max_keys:
-                self._rank_of_key.popitem(last=False)
         return rank
 
     @contextmanager

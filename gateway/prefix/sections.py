@@ -6,13 +6,13 @@ as it has sections, and a section is looked into (for the names of its parts) on
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
+from cachetools import LRUCache
 
 from gateway.xtml import Conversation, MediaPart, Message, Prompt, Reply, Section
 
@@ -90,7 +90,7 @@ class SectionTree:
 
     def __init__(self, max_nodes: int = 65_536) -> None:
         self.max_nodes = max_nodes
-        self._nodes: OrderedDict[bytes, Node] = OrderedDict()
+        self._nodes: LRUCache[bytes, Node] = LRUCache(max_nodes)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -105,7 +105,6 @@ class SectionTree:
             node = self._nodes.get(key)
             if node is None:
                 break
-            self._nodes.move_to_end(key)
             known.append(node)
             last = node
         match = Match(keys, known, n_shared=known[-1].end if known else 0)
@@ -118,7 +117,6 @@ class SectionTree:
         """Remember a prompt that `rank` works on; `boundary`: where it leaves its state, in tokens."""
         n_prompt = len(written.prompt.ids)
         root = self._nodes.setdefault(_root(cache), Node("", 0, ()))
-        self._nodes.move_to_end(_root(cache))
         above, start = root, 0
         last = len(match.keys) - 1
         for index, (key, section) in enumerate(zip(match.keys, written.lasting, strict=True)):
@@ -126,7 +124,6 @@ class SectionTree:
             if node is None:
                 node = Node(section.kind, section.end, section_parts(section, written.conversation))
                 self._nodes[key] = node
-            self._nodes.move_to_end(key)
             # Behind the last lasting section stand only notes and the opener, which belong to it here.
             if start < boundary and (boundary <= section.end or index == last):
                 node.boundary = max(node.boundary, boundary)
@@ -136,7 +133,6 @@ class SectionTree:
             start = section.end
         root.n_prompt = n_prompt
         above.next = None
-        self._trim()
 
     def add_reply(self, match: Match, written: Written, reply: Reply, completion: Sequence[int]) -> None:
         """What was answered: the next prompt is expected to go on with it."""
@@ -153,7 +149,6 @@ class SectionTree:
         self._nodes[key] = expected
         node.next = key
         node.completion = (len(completion), _ids_digest(completion))
-        self._trim()
 
     def forget_rank(self, rank: int) -> None:
         """The cache of `rank` is empty."""
@@ -181,10 +176,6 @@ class SectionTree:
         match.changed_kind = min(kinds, key=_KINDS.index)
         match.changed = _name_change(before, section, parts, match.changed_kind)
         match.n_before = before.n_prompt
-
-    def _trim(self) -> None:
-        while len(self._nodes) > self.max_nodes:
-            self._nodes.popitem(last=False)
 
 
 def section_parts(section: Section, conversation: Conversation) -> Parts:

@@ -38,7 +38,8 @@ class StoredResponse:
 class ResponseStore:
     """At most `max_bytes` in all, a quarter of it per tenant; each for `ttl_seconds` since it was last used.
 
-    The least recently used of the tenant goes first, then that of all.
+    The least recently used of the tenant goes first, then that of all. Not one of cachetools' caches: none of
+    them renews the time on use and counts bytes per tenant.
     """
 
     def __init__(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
+
+from cachetools import LRUCache
 
 _ENTRY_OVERHEAD = 400  # bytes of keys and objects around the ids, measured roughly
 
@@ -33,11 +34,14 @@ class RenderCache:
 
     def __init__(self, max_bytes: int = 256 << 20) -> None:
         self.max_bytes = max_bytes
-        self.n_bytes = 0
         self.hits = 0
         self.misses = 0
-        self._sections: OrderedDict[str, RenderedSection] = OrderedDict()
+        self._sections: LRUCache[str, RenderedSection] = LRUCache(max_bytes, lambda section: section.n_bytes)
         self._lock = Lock()
+
+    @property
+    def n_bytes(self) -> int:
+        return int(self._sections.currsize)
 
     def __len__(self) -> int:
         return len(self._sections)
@@ -49,7 +53,6 @@ class RenderCache:
             if section is None:
                 self.misses += 1
                 return None
-            self._sections.move_to_end(digest)
             self.hits += 1
             return section
 
@@ -58,11 +61,4 @@ class RenderCache:
         if section.n_bytes > self.max_bytes:
             return
         with self._lock:
-            known = self._sections.pop(digest, None)
-            if known is not None:
-                self.n_bytes -= known.n_bytes
             self._sections[digest] = section
-            self.n_bytes += section.n_bytes
-            while self.n_bytes > self.max_bytes:
-                _, oldest = self._sections.popitem(last=False)
-                self.n_bytes -= oldest.n_bytes
