@@ -1,11 +1,13 @@
 """What recent prompts were made of: digests of their sections, as a tree that branches where prompts differ.
 
+All digests are of what is written into the prompt, not of how the client spelled it (docs/decisions.md#r30).
 Only digests and token counts are kept, no text and no ids. A prompt is looked up and added in as many steps
 as it has sections, and a section is looked into (for the names of its parts) only when it is new.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -14,7 +16,16 @@ from typing import Any
 import msgspec
 from cachetools import LRUCache
 
-from gateway.xtml import Conversation, MediaPart, Message, Prompt, Reply, Section
+from gateway.xtml import (
+    Conversation,
+    MediaPart,
+    Message,
+    Prompt,
+    RawArguments,
+    Reply,
+    Section,
+    read_arguments,
+)
 
 _KINDS = ("tools", "effort", "message")  # those that later prompts begin with too, in prompt order
 _MESSAGEPACK = msgspec.msgpack.Encoder(enc_hook=str)
@@ -70,19 +81,40 @@ class Written:
     """A prompt and what it was made from.
 
     n_moved: messages at the end that the next prompt will not have in this place
-    lasting: sections that later prompts begin with too; behind them stand notes and the opener
     """
 
     def __init__(self, prompt: Prompt, conversation: Conversation, n_moved: int = 0) -> None:
         self.prompt = prompt
         self.conversation = conversation
         self.n_moved = n_moved
+        self._lasting: tuple[int, tuple[Section, ...]] | None = None
+        self._keys: tuple[str, list[bytes]] | None = None
+        self._parts: dict[int, Parts] = {}
 
     @property
     def lasting(self) -> tuple[Section, ...]:
-        n_messages = len(self.conversation.messages)
-        moved = {f"messages[{i}]" for i in range(n_messages - self.n_moved, n_messages)}
-        return tuple(s for s in self.prompt.sections if s.kind in _KINDS and s.path not in moved)
+        """Sections that later prompts begin with too; behind them stand notes and the opener."""
+        if self._lasting is None or self._lasting[0] != self.n_moved:
+            n_messages = len(self.conversation.messages)
+            moved = {f"messages[{i}]" for i in range(n_messages - self.n_moved, n_messages)}
+            found = tuple(s for s in self.prompt.sections if s.kind in _KINDS and s.path not in moved)
+            self._lasting, self._keys = (self.n_moved, found), None
+        return self._lasting[1]
+
+    def keys(self, cache: str) -> list[bytes]:
+        """Of the lasting sections under `Tenant.cache`: each covers all sections before it."""
+        lasting = self.lasting
+        if self._keys is None or self._keys[0] != cache:
+            key = _root(cache)
+            self._keys = (cache, [key := _child(key, section) for section in lasting])
+        return self._keys[1]
+
+    def parts(self, index: int) -> Parts:
+        """What the lasting section `index` says, by names."""
+        found = self._parts.get(index)
+        if found is None:
+            found = self._parts[index] = section_parts(self.lasting[index], self.conversation)
+        return found
 
 
 class SectionTree:
@@ -97,8 +129,7 @@ class SectionTree:
 
     def match(self, cache: str, written: Written) -> Match:
         """Compare a prompt with what was sent before under the same `Tenant.cache`."""
-        key = _root(cache)
-        keys = [key := _child(key, section) for section in written.lasting]
+        keys = written.keys(cache)
         known: list[Node] = []
         last = self._nodes.get(_root(cache))
         for key in keys:
@@ -113,6 +144,12 @@ class SectionTree:
             self._compare(match, last, written)
         return match
 
+    def look_ahead(self, cache: str, written: Written) -> None:
+        """Do the digests that `match` and `add` will need; may run in any thread."""
+        for index, key in enumerate(written.keys(cache)):
+            if key not in self._nodes:
+                written.parts(index)
+
     def add(self, cache: str, written: Written, match: Match, boundary: int, rank: int) -> None:
         """Remember a prompt that `rank` works on; `boundary`: where it leaves its state, in tokens."""
         n_prompt = len(written.prompt.ids)
@@ -122,7 +159,7 @@ class SectionTree:
         for index, (key, section) in enumerate(zip(match.keys, written.lasting, strict=True)):
             node = self._nodes.get(key)
             if node is None:
-                node = Node(section.kind, section.end, section_parts(section, written.conversation))
+                node = Node(section.kind, section.end, written.parts(index))
                 self._nodes[key] = node
             # Behind the last lasting section stand only notes and the opener, which belong to it here.
             if start < boundary and (boundary <= section.end or index == last):
@@ -139,7 +176,7 @@ class SectionTree:
         node = self._nodes.get(match.keys[-1]) if match.keys else None
         if node is None:
             return
-        calls = [(call.name, call.arguments) for call in reply.tool_calls]
+        calls = [(call.name, _written_arguments(call.arguments)) for call in reply.tool_calls]
         reasoning = reply.reasoning if written.conversation.thinking else None
         parts = _message_parts("assistant", [reply.content] if reply.content else [], reasoning, calls, "")
         end = len(written.prompt.ids) + len(completion)
@@ -169,7 +206,7 @@ class SectionTree:
         before = self._nodes.get(last.next) if last.next is not None else None
         if before is None:
             return
-        parts = section_parts(section, written.conversation)
+        parts = written.parts(index)
         if before.kind == section.kind and before.parts == parts:
             return
         kinds = [kind for kind in (before.kind, section.kind) if kind in _KINDS]
@@ -181,20 +218,29 @@ class SectionTree:
 def section_parts(section: Section, conversation: Conversation) -> Parts:
     """The parts that a section is named by where it differs: `tools[2]`, `messages[3].content`, ..."""
     if section.path == "tools":
-        return tuple((f"tools[{i}]", _digest(tool)) for i, tool in enumerate(conversation.tools))
+        return tuple((f"tools[{i}]", _tool_digest(tool)) for i, tool in enumerate(conversation.tools))
     if section.kind == "effort":
         return (("effort", _digest(conversation.effort)),)
     message = conversation.messages[int(section.path.removeprefix("messages[").removesuffix("]"))]
     if message.tools:
-        return tuple((f"tools[{i}]", _digest(tool)) for i, tool in enumerate(message.tools))
+        return tuple((f"tools[{i}]", _tool_digest(tool)) for i, tool in enumerate(message.tools))
     return _parts_of(message, thinking=conversation.thinking)
 
 
 def _parts_of(message: Message, thinking: bool) -> Parts:
     texts = [_media_name(part) if isinstance(part, MediaPart) else part for part in message.parts]
-    calls = [(call.name, call.arguments or "") for call in message.tool_calls]
+    calls = [(call.name, _written_arguments(call.arguments)) for call in message.tool_calls]
     reasoning = (message.reasoning or "") if thinking or message.role != "assistant" else None
-    return _message_parts(message.role, texts, reasoning, calls, message.name or message.tool_call_id or "")
+    name = message.tool if message.role == "tool" else message.name
+    return _message_parts(message.role, texts, reasoning, calls, name or "")
+
+
+def _written_arguments(arguments: str | dict[str, Any] | None) -> Any:
+    """Arguments as the prompt has them: the same for all spellings that are written alike."""
+    found = read_arguments(arguments)
+    if isinstance(found, RawArguments):
+        return found.text
+    return [(argument.key, argument.type, argument.text) for argument in found]
 
 
 def _message_parts(role: str, texts: list[str], reasoning: str | None, calls: list[Any], name: str) -> Parts:
@@ -233,6 +279,14 @@ def _root(cache: str) -> bytes:
 
 def _child(key: bytes, section: Section) -> bytes:
     return blake2b(key + section.digest.encode(), digest_size=16).digest()
+
+
+def _tool_digest(tool: dict[str, Any]) -> bytes:
+    try:
+        data = json.dumps(tool, sort_keys=True).encode()
+    except (TypeError, ValueError, RecursionError):
+        return _digest(tool)
+    return blake2b(data, digest_size=8).digest()
 
 
 def _digest(value: Any) -> bytes:

@@ -46,6 +46,7 @@ from gateway.xtml.request.responses import from_responses
 from gateway.xtml.request.responses_tools import CUSTOM_ARGUMENT, ToolOrigin
 from gateway.xtml.request.results import settle_results
 from gateway.xtml.request.tools import canonical_tool
+from gateway.xtml.values import RawArguments, read_arguments
 from gateway.xtml.vocabulary import RANK_FILE, TABLE_FILE, Vocab, VocabError
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "MediaSpan",
     "Message",
     "Prompt",
+    "RawArguments",
     "Reading",
     "Reasoning",
     "ReasoningClosed",
@@ -97,6 +99,7 @@ __all__ = [
     "from_responses",
     "load_compiler",
     "opaque_call_id",
+    "read_arguments",
     "settle_results",
     "structural_tag",
 ]

@@ -69,6 +69,21 @@ def test_the_part_that_differs_is_named(log: Log, after: Any, changed: str, kind
     assert (second.changed, second.changed_kind) == (changed, kind)
 
 
+def test_arguments_that_are_only_spelled_otherwise_are_no_change(log: Log) -> None:
+    def calling(arguments: Any, call_id: str) -> list[dict[str, Any]]:
+        function = {"name": "f", "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
+        result = {"role": "tool", "tool_call_id": call_id, "content": "r"}
+        return [user("one"), {"role": "assistant", "content": "", "tool_calls": [call]}, result]
+
+    log.send(*calling('{"a": 1, "b": [1, 2]}', "c1"))
+    for arguments in ('{"a":1,"b":[1, 2]}', '\n{"\\u0061" : 1, "b": [1, 2]}', {"a": 1, "b": [1, 2]}):
+        second = log.send(*calling(arguments, "c2"), user("two"))
+        assert second.changed is None, arguments
+    third = log.send(*calling('{"a": 2, "b": [1, 2]}', "c1"))
+    assert third.changed == "messages[1].tool_calls"
+
+
 @pytest.mark.parametrize(
     ("fields", "changed"),
     [

@@ -18,6 +18,7 @@ from gateway.xtml import (
     MediaSpan,
     Message,
     Prompt,
+    RenderCache,
     ToolCall,
     Vocab,
     encode,
@@ -113,13 +114,26 @@ def test_digest_changes_with_the_section_only(small_vocab: Vocab) -> None:
     assert same == [True, True, False, True]
 
 
-def test_parts_that_join_to_the_same_text_have_different_digests(small_vocab: Vocab) -> None:
-    """Each part is a segment of its own, so the ids may differ."""
-    digests = {
-        encode(Conversation((Message("user", parts),)), small_vocab).sections[1].digest
-        for parts in [("ab", "c"), ("a", "bc"), ("abc",), ("", "abc")]
-    }
-    assert len(digests) == 4
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_digest_is_of_the_ids_and_not_of_the_spelling(real_vocab: Vocab, order: int) -> None:
+    """Each part is a segment of its own, so the ids may differ where the text is the same."""
+    cache = RenderCache()
+    found = []
+    for parts in [("hello", " world"), ("hello world",), ("hel", "lo world"), ("", "hello world")][::order]:
+        prompt = encode(Conversation((Message("user", parts),)), real_vocab, cache=cache)
+        assert prompt.ids == encode(Conversation((Message("user", parts),)), real_vocab).ids
+        found.append((tuple(prompt.ids), prompt.sections[1].digest))
+    assert len(set(found)) == len({ids for ids, _ in found}) == len({digest for _, digest in found}) > 1
+
+
+def test_arguments_that_are_written_alike_have_one_digest(small_vocab: Vocab) -> None:
+    def digest(arguments: Any) -> str:
+        message = Message("assistant", tool_calls=(ToolCall("a", "f", arguments),))
+        return encode(Conversation((message,)), small_vocab).sections[1].digest
+
+    spelled = ['{"a": 1, "b": "x"}', ' {"a":1,"b":"\\u0078"}', {"a": 1, "b": "x"}]
+    assert len({digest(arguments) for arguments in spelled}) == 1
+    assert digest('{"a": 1.0, "b": "x"}') != digest(spelled[0])
 
 
 def test_developer_is_system(small_vocab: Vocab) -> None:

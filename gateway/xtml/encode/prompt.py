@@ -8,6 +8,7 @@ that sections which were rendered before come from a `RenderCache`.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +40,8 @@ SectionKind = Literal["tools", "effort", "message", "tool_choice", "response_for
 class Section:
     """`ids[start:end]` of a prompt came from the request's field `path`, e.g. `messages[3]`.
 
-    digest: 32 hex digits of sha256 over all that determines the ids, vocabulary and media identities included
+    digest: 32 hex digits of sha256 over the ids, the vocabulary and the identities of media: the same for all
+            spellings of a request that give the same prompt (docs/decisions.md#r30)
     """
 
     kind: SectionKind
@@ -112,17 +114,17 @@ def encode(
     sections: list[Section] = []
     end = 0
     for plan in _plans(conversation, media):
-        digest = _digest(plan, vocab)
-        rendered = cache.get(digest) if cache is not None else None
+        key = _digest(plan, vocab)
+        rendered = cache.get(key) if cache is not None else None
         if rendered is None:
-            rendered = _render(plan, vocab)
+            rendered = _render(plan, vocab, media)
             if cache is not None:
-                cache.put(digest, rendered)
+                cache.put(key, rendered)
         start, end = end, end + len(rendered.ids)
         rendered_ids.append(rendered.ids)
         for nth, span, offset, n_tokens in rendered.pads:
             slots.append(MediaSlot(plan.media[nth], span, start + offset, n_tokens))
-        sections.append(Section(plan.kind, plan.path, start, end, digest))
+        sections.append(Section(plan.kind, plan.path, start, end, rendered.digest))
     ids: list[int] = []
     for section_ids in rendered_ids:  # last, so that the garbage collector never walks a long half-made list
         ids += section_ids
@@ -214,10 +216,13 @@ def _generation(conversation: Conversation) -> _Plan:
     return _Plan("generation", f"messages[{index}]", ("partial", name, reasoning, texts), write)
 
 
-def _render(plan: _Plan, vocab: Vocab) -> RenderedSection:
+def _render(plan: _Plan, vocab: Vocab, media: Sequence[MediaPrompt]) -> RenderedSection:
     writer = Writer(vocab)
     plan.write(writer)
-    return RenderedSection(vocab.shared(writer.ids), tuple(writer.pads))
+    identities = [media[index].digest for index in plan.media]
+    written = vocab.fingerprint + array("I", writer.ids).tobytes() + _MESSAGEPACK.encode(identities)
+    digest = sha256(written).hexdigest()[:32]
+    return RenderedSection(vocab.shared(writer.ids), tuple(writer.pads), digest)
 
 
 def _channel_opener(vocab: Vocab, thinking: bool) -> list[int]:

@@ -14,11 +14,13 @@ _ENTRY_OVERHEAD = 400  # bytes of keys and objects around the ids, measured roug
 class RenderedSection:
     """The ids of a section and its media pads, as `Writer.pads` gives them.
 
-    ids: shared integers (`Vocab.shared`), so that a token takes the 8 bytes of a reference
+    ids:    shared integers (`Vocab.shared`), so that a token takes the 8 bytes of a reference
+    digest: of what was written (`Section.digest`)
     """
 
     ids: tuple[int, ...]
     pads: tuple[tuple[int, int, int, int], ...]
+    digest: str = ""
 
     @property
     def n_bytes(self) -> int:
@@ -28,7 +30,7 @@ class RenderedSection:
 class RenderCache:
     """Least recently used sections go first; safe to use from several threads.
 
-    Keys are section digests, which cover the content and the vocabulary: one cache may serve several.
+    Keys are digests of what the client said and of the vocabulary: one cache may serve several.
     The default of 256 MiB holds about 30 million tokens of long messages.
     """
 
@@ -46,19 +48,19 @@ class RenderCache:
     def __len__(self) -> int:
         return len(self._sections)
 
-    def get(self, digest: str) -> RenderedSection | None:
-        """The section with this digest, which becomes the most recently used."""
+    def get(self, key: str) -> RenderedSection | None:
+        """The section with this key, which becomes the most recently used."""
         with self._lock:
-            section = self._sections.get(digest)
+            section = self._sections.get(key)
             if section is None:
                 self.misses += 1
                 return None
             self.hits += 1
             return section
 
-    def put(self, digest: str, section: RenderedSection) -> None:
+    def put(self, key: str, section: RenderedSection) -> None:
         """Keep a section; one that is larger than the whole cache is not kept."""
         if section.n_bytes > self.max_bytes:
             return
         with self._lock:
-            self._sections[digest] = section
+            self._sections[key] = section
