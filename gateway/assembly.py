@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 from collections.abc import Callable
@@ -41,11 +42,19 @@ def build_service(settings: Settings, folder: Path, on_failure: Callable[[Except
         model = settings.model or folder
         engine = await Engine.start(profile, model, settings.engine_args, report)
         await asyncio.to_thread(load_compiler)
+        spare_the_collector()
         return engine
 
     context = arguments.get("max_model_len")
     media = media_library(settings, folder, context)
     return Service(settings, folder, vocab, media, start, on_failure)
+
+
+def spare_the_collector() -> None:
+    """Keep what lives as long as the process (vLLM, torch, the vocabulary: millions of objects) out of garbage
+    collections, which otherwise cost more than all else that a token takes (docs/benchmarks.md)."""
+    gc.collect()
+    gc.freeze()
 
 
 def media_library(settings: Settings, folder: Path, context: int | None = None) -> MediaLibrary:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-_encode = msgspec.json.Encoder().encode
+encode_json = msgspec.json.Encoder().encode
 
 DONE = b"data: [DONE]\n\n"
 COMMENT = b": keep-alive\n\n"
@@ -15,9 +15,9 @@ COMMENT = b": keep-alive\n\n"
 
 def data_frame(data: Mapping[str, Any]) -> bytes:
     """A frame without a name, as the chat API's."""
-    return b"data: " + _encode(data) + b"\n\n"
+    return b"data: " + encode_json(data) + b"\n\n"
 
 
 def event_frame(name: str, data: Mapping[str, Any]) -> bytes:
     """A frame with an `event:` line."""
-    return b"event: " + name.encode() + b"\ndata: " + _encode(data) + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + encode_json(data) + b"\n\n"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from engine.types import TokenLogprob
 from gateway.errors import RequestError
 from gateway.generation.generation import Choice, Generation, Progress
-from gateway.wire.sse import COMMENT, DONE, data_frame
+from gateway.wire.sse import COMMENT, DONE, data_frame, encode_json
 from gateway.xtml import (
     CallArguments,
     CallOpened,
@@ -27,6 +27,10 @@ from gateway.xtml import (
 )
 
 Json = dict[str, Any]
+
+# Stands for the text in templates of frames; a model's name that contains it does no harm, it comes before.
+_MARK = "<text>"
+_MARK_JSON = b'"<text>"'
 
 # Extension field of a message (and of a delta): what the model wrote that is no part of the answer.
 UNPARSED = "k3_unparsed"
@@ -119,6 +123,19 @@ class ChatStream:
         self._n_open = self.generation.sampling.n
         self._head = replies.head("chat.completion.chunk")
         self._last: bytes = b""
+        self._text_frames = {} if usage_in_all_chunks else self._templates()
+
+    def _templates(self) -> dict[tuple[type[Event], int], tuple[bytes, bytes]]:
+        """What stands before and behind the text in a frame that has nothing else, by event and choice."""
+        kinds: list[tuple[type[Event], str]] = [(Content, "content")]
+        if len(self.replies.reasoning("")) == 1:
+            kinds.append((Reasoning, "reasoning_content"))
+        templates = {}
+        for kind, key in kinds:
+            for index in range(self._n_open):
+                before, _, behind = self._frame(self._chunk(index, {key: _MARK})).rpartition(_MARK_JSON)
+                templates[kind, index] = before, behind
+        return templates
 
     def opening(self) -> bytes:
         """The first chunk of each choice."""
@@ -127,6 +144,11 @@ class ChatStream:
 
     def feed(self, progress: Progress) -> bytes:
         """The chunks of one step; the last one of a choice waits for `closing` if it is the reply's last."""
+        events = progress.events
+        if len(events) == 1 and progress.finish_reason is None and progress.logprobs is None:
+            around = self._text_frames.get((type(events[0]), progress.index))
+            if around is not None:  # nearly every step: one piece of text
+                return around[0] + encode_json(events[0].text) + around[1]  # type: ignore[union-attr]
         frames = b"".join(map(self._frame, self.chunks(progress)))
         if progress.finish_reason is not None:
             self._n_open -= 1
