@@ -51,8 +51,8 @@ def build_service(settings: Settings, folder: Path, on_failure: Callable[[Except
 
 
 def spare_the_collector() -> None:
-    """Keep what lives as long as the process (vLLM, torch, the vocabulary: millions of objects) out of garbage
-    collections, which otherwise cost more than all else that a token takes (docs/benchmarks.md)."""
+    """Keep what lives as long as the process (vLLM, torch, the vocabulary: millions of objects) out of
+    garbage collections, which otherwise cost more than all else that a token takes (docs/benchmarks.md)."""
     gc.collect()
     gc.freeze()
 
