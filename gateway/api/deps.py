@@ -32,7 +32,12 @@ def service_of(request: Request) -> Service:
     return service
 
 
-Served = Annotated[Service, Depends(service_of)]
+# Dependencies are coroutines though they wait for nothing: FastAPI runs plain functions in a thread.
+async def _served(request: Request) -> Service:
+    return service_of(request)
+
+
+Served = Annotated[Service, Depends(_served)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Caller:
         return self.service.renderer.prefixes.tenant(self.key, user, shared=self.wants_shared_cache)
 
 
-def _caller(
+async def _caller(
     request: Request,
     service: Served,
     _bearer: Annotated[object, _SCHEMES[0]],
@@ -77,7 +82,7 @@ async def _place(caller: Authorised) -> AsyncIterator[Place]:
 Admitted = Annotated[Place, Depends(_place)]
 
 
-def _running_engine(caller: Authorised) -> Generations:
+async def _running_engine(caller: Authorised) -> Generations:
     """Raises Unavailable while the engine is not up."""
     return caller.service.generations()
 

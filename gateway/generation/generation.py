@@ -299,10 +299,12 @@ class Generations:
         """
         rendered = await self.renderer.render(request, tenant)
         conversation, options, vocab = rendered.conversation, request.options, self.renderer.vocab
+        grammar = None
         try:
-            grammar = await asyncio.to_thread(
-                structural_tag, conversation, vocab, parallel_tool_calls=options.parallel_tool_calls
-            )
+            if _may_force(conversation):
+                grammar = await asyncio.to_thread(
+                    structural_tag, conversation, vocab, parallel_tool_calls=options.parallel_tool_calls
+                )
         except ConversationError as error:
             raise refused(error) from None
         if grammar is not None:
@@ -322,6 +324,13 @@ class Generations:
         """Abort every request in the engine; their clients get an error instead of a torn connection."""
         for request_id in list(self.running):
             await self.engine.abort(request_id)
+
+
+def _may_force(conversation: Conversation) -> bool:
+    """Whether a grammar may be needed; making one can take a while."""
+    choice = conversation.tool_choice
+    plain = conversation.response_format.type == "text" and choice.mode in ("auto", "none")
+    return not plain or choice.allowed is not None or bool(conversation.declared_tools)
 
 
 def _history_ids(conversation: Conversation) -> list[str]:
