@@ -10,8 +10,9 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 
-from gateway.api import chat, engine, health, media, messages, models, prefixes, responses, tokens
+from gateway.api import chat, engine, health, media, messages, models, prefixes, responses, tokenize, tokens
 from gateway.api.disconnect import end_tasks
+from gateway.api.envelope import Envelope
 from gateway.api.errors import install_handlers, unforeseen
 from gateway.api.notes import REPLY_HEADERS
 from gateway.api.openapi import describe
@@ -40,9 +41,9 @@ def build_app(service: Service) -> FastAPI:
     app.state.service = service
     install_handlers(app)
     guard_origins(app, service)
+    # Starlette's own answer to unforeseen errors would pass the CORS headers and the request's id by.
+    app.add_middleware(ServerErrorMiddleware, handler=unforeseen)
     if origins := service.settings.cors_origins:
-        # Starlette's own answer to unforeseen errors would pass the CORS headers by.
-        app.add_middleware(ServerErrorMiddleware, handler=unforeseen)
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,
@@ -50,7 +51,8 @@ def build_app(service: Service) -> FastAPI:
             allow_headers=["*"],
             expose_headers=REPLY_HEADERS,
         )
-    for module in (chat, responses, messages, tokens, prefixes, media, models, engine, health):
+    app.add_middleware(Envelope)
+    for module in (chat, responses, messages, tokens, tokenize, prefixes, media, models, engine, health):
         app.include_router(module.router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app

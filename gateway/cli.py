@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
+from typing import Annotated
 
 import typer
 
@@ -15,6 +17,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback(invoke_without_command=True)
+def main_options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, help="Print the version of k3-gateway and end.")
+    ] = False,
+) -> None:
+    """Serve Kimi K3, and look at what it reads and writes."""
+    if version:
+        typer.echo(f"k3-gateway {importlib.metadata.version('k3-gateway')}")
+        raise typer.Exit
+
 
 for name in COMMANDS:
     importlib.import_module(f"gateway.commands.{name}").register(app)

@@ -29,6 +29,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from gateway.api.disconnect import ClientDisconnected
+from gateway.api.envelope import request_id_of
 from gateway.errors import (
     BodyNotTaken,
     BodyTooLarge,
@@ -120,7 +121,7 @@ def response_of(error: RequestError, request: Request) -> JSONResponse:
     headers = headers_of(error)
     if not is_anthropic(request):
         return JSONResponse(openai_body(error), status_of(error), headers=headers)
-    body = anthropic_body(error)
+    body = anthropic_body(error) | {"request_id": request_id_of(request)}
     headers["request-id"] = body["request_id"]
     return JSONResponse(body, _row(error, _ANTHROPIC)[0], headers=headers)
 
@@ -153,7 +154,7 @@ def install_handlers(app: FastAPI) -> None:
         kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
         body: dict[str, Any] = {"error": {"message": message, "type": kind, "param": None, "code": None}}
         if is_anthropic(request):
-            body = _anthropic(kind, message)
+            body = _anthropic(kind, message) | {"request_id": request_id_of(request)}
         return JSONResponse(body, error.status_code, headers=dict(error.headers or {}))
 
 

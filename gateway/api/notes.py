@@ -7,6 +7,7 @@ from gateway.generation.notes import Notes
 # What a browser's script may read of replies (docs/reference/api.md).
 REPLY_HEADERS = (
     "retry-after",
+    "x-request-id",
     "k3-effort",
     "k3-grammar-loosened",
     "k3-history",
