@@ -25,7 +25,6 @@ _ENGINES = {"engine", "fine_engine", "mini_server"}
 _ENGINE_FOLDERS = (
     "tests/agents/",
     "tests/clients/",
-    "tests/cluster/",
     "tests/deploy/",
     "tests/e2e/",
     "tests/patches/",
