@@ -16,6 +16,7 @@ from gateway.generation.notes import Notes
 from gateway.generation.options import Options, Request
 from gateway.prefix.prefixes import Prefixes
 from gateway.prefix.sections import Written
+from gateway.prefix.stability import Stabilised
 from gateway.prefix.tenants import EVERYBODY, Tenant
 from gateway.settings import Settings
 from gateway.xtml import Conversation, ConversationError, MediaPart, Prompt, RenderCache, Vocab, encode
@@ -72,13 +73,13 @@ class Renderer:
         conversation = stable.conversation
         media = await self._resolve(conversation, tenant.salt or "")
         try:
-            prompts = [media_prompt(m) for m in media]
             if is_short(conversation):
-                prompt = encode(conversation, self.vocab, prompts, self.cache)
+                written = self._write(stable, media, tenant)
             else:
-                prompt = await asyncio.to_thread(encode, conversation, self.vocab, prompts, self.cache)
+                written = await asyncio.to_thread(self._write, stable, media, tenant)
         except ConversationError as error:
             raise refused(error) from None
+        prompt = written.prompt
         notes["effort"] = (conversation.effort or "default") if conversation.thinking else "none"
         said = [
             f"{part.param}: {note}"
@@ -93,8 +94,15 @@ class Renderer:
             tokens[conversation.media[slot.part].kind] += slot.n_tokens
         placed = tuple(PlacedMedia(slot.offset, items[slot.part][slot.span]) for slot in prompt.media)
         engine_prompt = EnginePrompt(prompt.ids, placed, tenant.salt)
-        written = Written(prompt, conversation, stable.n_moved)
         return Rendered(tenant, written, engine_prompt, tokens["image"], tokens["video"], notes)
+
+    def _write(self, stable: Stabilised, media: list[Picture | Clip], tenant: Tenant) -> Written:
+        """The prompt, and what the prefix cache's books ask of it: what takes longer the longer it is."""
+        prompts = [media_prompt(medium) for medium in media]
+        prompt = encode(stable.conversation, self.vocab, prompts, self.cache)
+        written = Written(prompt, stable.conversation, stable.n_moved)
+        self.prefixes.tree.look_ahead(tenant.cache, written)
+        return written
 
     def n_prompt(self, prompt: Prompt) -> int:
         """Prompt tokens of `usage`, counted as the settings say (docs/format.md#counts)."""

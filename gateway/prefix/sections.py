@@ -270,7 +270,10 @@ def _name_change(before: Node, section: Section, parts: Parts, kind: str) -> str
 
 
 def _media_name(part: MediaPart) -> str:
-    return f"{part.kind} {part.detail} {part.url}"
+    """A data URL may have megabytes, and hashing lets other threads on where writing them again would not."""
+    return (
+        f"{part.kind} {part.detail} {blake2b(part.url.encode(errors='replace'), digest_size=16).hexdigest()}"
+    )
 
 
 def _root(cache: str) -> bytes:

@@ -26,6 +26,7 @@ N_SPECIAL_SLOTS = 256  # after the ranks, named or reserved (docs/format.md#spec
 
 _SLICE_CHARS = 400_000  # (docs/format.md#segments)
 # Longest run of only blanks, or without blanks, that is encoded in one piece (docs/format.md#segments)
+_SHARED_AT_ONCE = 65_536
 _RUN_CHARS = 25_000
 _SHORT_CHARS = 48  # texts up to here are remembered: tag names, keys, tool names
 _RUN = re.compile(r"\s+|\S+")
@@ -130,7 +131,11 @@ class Vocab:
         A long prompt put together from such tuples needs no new integer objects, which would cost more
         time and memory than all else. Raises IndexError.
         """
-        return tuple(map(self._shared.__getitem__, ids))
+        found: list[int] = []
+        given = ids if isinstance(ids, list | tuple) else list(ids)
+        for start in range(0, len(given), _SHARED_AT_ONCE):  # other threads get on in between
+            found += map(self._shared.__getitem__, given[start : start + _SHARED_AT_ONCE])
+        return tuple(found)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of an ordinary token, or the name of a special one. Raises KeyError."""

@@ -32,6 +32,7 @@ from gateway.xtml.encode.writer import MediaPrompt, Writer
 from gateway.xtml.vocabulary import Vocab
 
 _MESSAGEPACK = msgspec.msgpack.Encoder()
+_HASHED_AT_ONCE = 65_536
 
 SectionKind = Literal["tools", "effort", "message", "tool_choice", "response_format", "generation"]
 
@@ -220,9 +221,10 @@ def _render(plan: _Plan, vocab: Vocab, media: Sequence[MediaPrompt]) -> Rendered
     writer = Writer(vocab)
     plan.write(writer)
     identities = [media[index].digest for index in plan.media]
-    written = vocab.fingerprint + array("I", writer.ids).tobytes() + _MESSAGEPACK.encode(identities)
-    digest = sha256(written).hexdigest()[:32]
-    return RenderedSection(vocab.shared(writer.ids), tuple(writer.pads), digest)
+    written = sha256(vocab.fingerprint + _MESSAGEPACK.encode(identities))
+    for start in range(0, len(writer.ids), _HASHED_AT_ONCE):  # other threads get on in between
+        written.update(array("I", writer.ids[start : start + _HASHED_AT_ONCE]).tobytes())
+    return RenderedSection(vocab.shared(writer.ids), tuple(writer.pads), written.hexdigest()[:32])
 
 
 def _channel_opener(vocab: Vocab, thinking: bool) -> list[int]:
