@@ -16,6 +16,8 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/agents.md"
 BLOCK = re.compile(r"^`~/(\S+)`:\n\n```(toml|json)\n(.*?)^```", re.M | re.S)
 READ = {"toml": tomllib.loads, "json": json.loads}
 AGENTS = {
+    "Claude Code": programs.claude_code,
+    "Codex": programs.codex,
     "Kimi Code": programs.kimi_code,
     "opencode": programs.opencode,
     "Qwen Code": programs.qwen_code,
@@ -33,9 +35,11 @@ def within(part: Any, whole: Any) -> bool:
 @pytest.mark.parametrize("heading", AGENTS)
 def test_the_guide_has_the_settings_of_the_test(heading: str, tmp_path: Path) -> None:
     section = GUIDE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    ((path, language, text),) = BLOCK.findall(section)
     place = programs.Place(home=tmp_path, folder=tmp_path, url="http://localhost:8000")
     start = AGENTS[heading](place, "task")
-    assert within(READ[language](text), READ[language]((tmp_path / path).read_text()))
-    for name, value in re.findall(r"\b([A-Z][A-Z_]+)=(\S+)", section):
+    files, variables = BLOCK.findall(section), re.findall(r"\b([A-Z][A-Z0-9_]+)=(\S+)", section)
+    assert files or variables
+    for path, language, text in files:
+        assert within(READ[language](text), READ[language]((tmp_path / path).read_text()))
+    for name, value in variables:
         assert start.environment[name] == value
