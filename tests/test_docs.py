@@ -24,4 +24,7 @@ def test_every_make_target_in_the_documents_exists() -> None:
 
 def test_browsers_may_read_every_documented_reply_header() -> None:
     text = (ROOT / "docs/reference/api.md").read_text()
-    assert set(re.findall(r"^\| `(k3-[a-z-]+)` \|", text, re.M)) == set(REPLY_HEADERS) - {"retry-after", "x-request-id"}
+    assert set(re.findall(r"^\| `(k3-[a-z-]+)` \|", text, re.M)) == set(REPLY_HEADERS) - {
+        "retry-after",
+        "x-request-id",
+    }
