@@ -77,7 +77,9 @@ async def test_a_listed_host_is_fetched_from_with_its_name_as_host_header() -> N
     async with server(fixed(response("200 OK", PICTURE))) as (port, heads):
         assert await fetched(f"http://localhost:{port}/a.png?k=v", allow=(f"localhost:{port}",)) == PICTURE
     assert heads[0].startswith("GET /a.png?k=v HTTP/1.1")
-    assert f"host: localhost:{port}" in heads[0].lower() and "accept-encoding: identity\r\n" in heads[0].lower()
+    assert (
+        f"host: localhost:{port}" in heads[0].lower() and "accept-encoding: identity\r\n" in heads[0].lower()
+    )
 
 
 async def test_a_listed_network_is_fetched_from() -> None:
