@@ -49,7 +49,11 @@ _INDEX = re.compile("[0-9]{1,9}")  # Python refuses to read thousands of digits
 
 
 class Alternative(NamedTuple):
-    """One thing that a value may be. `schema` has one `type`, or an `enum` of values of one wire type."""
+    """One thing that a value may be.
+
+    `schema` has one `type`, or an `enum` of values of one wire type (with the type `integer` where that is
+    asked for).
+    """
 
     wire_type: str
     schema: Schema
@@ -254,11 +258,19 @@ class SchemaReader:
             values = [node["const"]] if "const" in node else node["enum"]
             if "const" in node and "enum" in node:
                 values = values if same_json(node["const"]) in map(same_json, node["enum"]) else []
+            if nonfinite_number(values, "") is not None:
+                self._report(path, "a number of enum or const is not JSON, left out")
+                values = [v for v in values if nonfinite_number(v, "") is None]
             values = [v for v in values if json_type(v) in allowed or value_type(v) in allowed]
             for keyword in sorted(node.keys() & frozenset().union(*OF_TYPE.values())):
                 self._report(path, f"{keyword} not enforced beside enum or const")
             of_type = {kind: [v for v in values if value_type(v) == kind] for kind in WIRE_TYPES}
-            return [Alternative(kind, {"enum": chosen}) for kind, chosen in of_type.items() if chosen]
+            named = {"type": "integer"} if "integer" in allowed and "number" not in allowed else {}
+            return [
+                Alternative(kind, {"enum": chosen} | (named if kind == "number" else {}))
+                for kind, chosen in of_type.items()
+                if chosen
+            ]
         out = []
         for kind in dict.fromkeys("number" if t == "integer" else t for t in allowed):
             own = {k: node[k] for k in node if k in OF_TYPE.get(kind, ())}
@@ -293,8 +305,8 @@ def nonfinite_number(value: Any, path: str) -> str | None:
     """The path of the first number in `value` that JSON cannot write, None if there is none.
 
     Parsers read NaN, Infinity and literals such as 1e999 as floats that no JSON can hold, and no prompt
-    either. Readers of requests call this with each schema (`parameters` of a tool, the schema of a response
-    format) and refuse the request with the path as `param`. Never raises; deep nesting is no matter.
+    either. A reader of requests that meets one refuses the request and names the path. Never raises; deep
+    nesting is no matter.
     """
     left: list[tuple[Any, str]] = [(value, path)]
     while left:

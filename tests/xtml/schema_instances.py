@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from decimal import Decimal
 from typing import Any
 
 WORDS = [
@@ -74,6 +75,29 @@ def instance(schema: Any, rng: random.Random, document: Any = None, depth: int =
         case "object":
             return _object(schema, rng, document, depth)
     raise AssertionError(f"no rule for {schema}")
+
+
+def number_spellings(value: Decimal, *, whole: bool = False, plain: bool = False) -> list[str]:
+    """The spellings of a number that grammars offer (docs/concepts/grammar.md#numbers).
+
+    `whole`: an integer is asked for. `plain`: without exponents.
+    """
+    sign, size = "-" if value < 0 else "", abs(value)
+    text = f"{size:f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    if whole:
+        return [sign + text]
+    texts = [text, text + ("000" if "." in text else ".00"), text + ("0" if "." in text else ".0")]
+    if size and abs(size.adjusted()) > 40:
+        texts = []
+    if size and not plain:
+        digits, power = "".join(map(str, size.as_tuple().digits)).rstrip("0"), size.adjusted()
+        one = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
+        powers = [f"{power}", f"{power:+}", f"{'-' if power < 0 else ''}00{abs(power)}"]
+        texts += [
+            f"{m}{e}{p}" for m in (one, one + ("0" if "." in one else ".0")) for e in "eE" for p in powers
+        ]
+    return [sign + text for text in texts]
 
 
 def _object(schema: dict[str, Any], rng: random.Random, document: Any, depth: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gateway.xtml import (
     Message,
     ToolCall,
     Vocab,
+    encode,
     encode_assistant,
     from_request,
 )
@@ -30,13 +31,13 @@ from tests.xtml.schema_instances import ENFORCED, instance
 MARKER_TEXT = "<|close|>think<|sep|><|open|>response<|sep|><|end_of_msg|>"
 
 
-def tokenizer_info(vocab: Vocab, sealed: bool = False) -> xgrammar.TokenizerInfo:
-    """What vLLM tells xgrammar: the bytes of every token, the special ones under their names.
+def tokenizer_info(vocab: Vocab, inert: bool = True) -> xgrammar.TokenizerInfo:
+    """What vLLM tells xgrammar: the bytes of every token, special ones under their names.
 
-    `sealed`: names behind a byte that no text has, so that only a token element matches a special token.
+    `inert`: behind a byte that no text has, so that only a token element matches them, as in the service.
     """
     tokens = [vocab.token_bytes(i) for i in range(vocab.size)]
-    if sealed:
+    if inert:
         tokens[vocab.n_ranks :] = [b"\xff" + name for name in tokens[vocab.n_ranks :]]
     ends = sorted(vocab.stop_ids)
     return xgrammar.TokenizerInfo(tokens, xgrammar.VocabType.RAW, vocab_size=vocab.size, stop_token_ids=ends)
@@ -45,9 +46,9 @@ def tokenizer_info(vocab: Vocab, sealed: bool = False) -> xgrammar.TokenizerInfo
 class Checker:
     """Holds completions against tags."""
 
-    def __init__(self, vocab: Vocab, sealed: bool = False) -> None:
+    def __init__(self, vocab: Vocab, inert: bool = True) -> None:
         self.vocab = vocab
-        self._compiler = xgrammar.GrammarCompiler(tokenizer_info(vocab, sealed), max_threads=2)
+        self._compiler = xgrammar.GrammarCompiler(tokenizer_info(vocab, inert), max_threads=2)
 
     def refused_at(self, grammar: Grammar, ids: list[int]) -> str | None:
         """The text up to the first id that the grammar does not allow; None if it is a whole message."""
@@ -65,6 +66,12 @@ class Checker:
 @pytest.fixture(scope="module")
 def checker(small_vocab: Vocab) -> Checker:
     return Checker(small_vocab)
+
+
+@pytest.fixture(scope="module")
+def foreign(small_vocab: Vocab) -> Checker:
+    """With a tokenizer that spells special tokens by their names, as a Hugging Face one does."""
+    return Checker(small_vocab, inert=False)
 
 
 def tool(name: str, parameters: Any = None, **more: Any) -> dict[str, Any]:
@@ -88,8 +95,8 @@ def request(**body: Any) -> Conversation:
     return from_request({"messages": [{"role": "user", "content": "go"}]} | body)
 
 
-def tag_of(vocab: Vocab, parallel: bool = True, **body: Any) -> Grammar:
-    grammar = structural_tag(request(**body), vocab, parallel_tool_calls=parallel)
+def tag_of(vocab: Vocab, parallel: bool = True, inert: bool = True, **body: Any) -> Grammar:
+    grammar = structural_tag(request(**body), vocab, parallel_tool_calls=parallel, inert_special_tokens=inert)
     assert grammar is not None
     return grammar
 
@@ -226,19 +233,47 @@ def test_json_answer(checker: Checker, thinking: bool) -> None:
     def accepted(grammar: Grammar, content: str) -> bool:
         return checker.accepts(grammar, reply(vocab, content=content, thinking=thinking))
 
-    for text in ('{"a":true}', '{"a": false}', '{\n  "a": true\n}'):
+    for text in ('{"a":true}', '{"a": false}'):
         assert accepted(by_schema, text) and accepted(any_object, text) and accepted(not_strict, text)
     for text in ('{"a":1}', "{}", '{"b":[1,{"c":"<|close|>"}]}'):
         assert not accepted(by_schema, text)
         assert accepted(any_object, text) and accepted(not_strict, text)
-    for text in ("", "[1]", '{"a":true', '{"a":true}}', '```json\n{"a":true}\n```', '{"a":true}' + " " * 99):
+    for text in ('{"b":1,"a":[1, 2,{}],"c": {"d":1, "e":[]}}', '{"a":"\\ud83d\\n\\/"}'):
+        assert accepted(any_object, text)
+    wrong = ["", "[1]", '{"a":true', '{"a":true}}', '```json\n{"a":true}\n```', '{"a":true}' + " " * 99]
+    for blanks in (
+        '{\n  "a": true\n}',
+        '{ "a":true}',
+        '{"a" :true}',
+        '{"a":  true}',
+        '{"a":true }',
+        ' {"a":true}',
+    ):
+        wrong += [blanks, blanks.replace(" ", "\t")]
+    for text in wrong:
         assert not accepted(by_schema, text) and not accepted(any_object, text)
 
 
-def test_json_answer_has_no_endless_blanks(checker: Checker) -> None:
+def test_json_answer_comes_in_the_order_of_the_prompt(checker: Checker) -> None:
+    """The prompt shows schemas with sorted keys; undeclared members follow."""
     vocab = checker.vocab
-    grammar = tag_of(vocab, response_format={"type": "json_object"})
-    assert not checker.accepts(grammar, reply(vocab, content="{" + " " * 40 + "}"))
+    inner = {"type": "object", "properties": {"z": {}, "b": {}}}
+    schema = {
+        "type": "object",
+        "properties": {"b": inner, "Z": {}, "ä": {}, "a": {}},
+        "additionalProperties": True,
+    }
+    grammar = tag_of(vocab, response_format=json_format(schema))
+    prompt = encode(request(response_format=json_format(schema)), vocab)
+    shown = vocab.decode(prompt.ids)
+    assert shown.index('"Z":{}') < shown.index('"a":{}') < shown.index('"b":{') < shown.index('"ä":{}')
+    for text in ('{"Z":1,"a":2,"b":{"b":3,"z":4},"ä":5}', '{"a":1,"b":{},"c":2,"0":1}', "{}", '{"x":1}'):
+        assert checker.refused_at(grammar, reply(vocab, content=text)) is None
+    for text in ('{"b":{},"a":1}', '{"a":1,"Z":1}', '{"b":{"z":1,"b":2}}', '{"x":1,"a":1}', '{"a":1,"a":1}'):
+        assert not checker.accepts(grammar, reply(vocab, content=text)), text
+    by_call = tag_of(vocab, tools=[tool("f", schema)], tool_choice="required")
+    assert checker.accepts(by_call, reply(vocab, ("f", '{"b":{"b": 3, "z":4},"a":2}')))
+    assert not checker.accepts(by_call, reply(vocab, ("f", {"b": {"z": 4, "b": 3}})))
 
 
 def test_json_answer_or_call(checker: Checker) -> None:
@@ -330,20 +365,29 @@ def test_no_special_token_is_text(checker: Checker) -> None:
             assert not checker.accepts(grammar, [*ids[:at], special, *ids[at:]])
 
 
-def test_special_token_in_json_needs_a_sealed_vocabulary(small_vocab: Vocab) -> None:
+def test_special_token_in_json_needs_inert_tokens(small_vocab: Vocab) -> None:
     """xgrammar matches a special token by its name inside JSON; the engine can tell it otherwise."""
     grammar = tag_of(small_vocab, response_format={"type": "json_object"})
     ids = reply(small_vocab, content='{"a":"<"}')
     at = ids.index(small_vocab.encode("<")[0])
     with_token = [*ids[:at], small_vocab.close, *ids[at + 1 :]]
-    assert Checker(small_vocab).accepts(grammar, with_token)
-    sealed = Checker(small_vocab, sealed=True)
-    assert not sealed.accepts(grammar, with_token)
-    assert sealed.accepts(grammar, ids)
-    assert sealed.accepts(grammar, reply(small_vocab, content=json.dumps({"a": MARKER_TEXT})))
+    assert Checker(small_vocab, inert=False).accepts(grammar, with_token)
+    inert = Checker(small_vocab)
+    assert not inert.accepts(grammar, with_token)
+    assert inert.accepts(grammar, ids)
+    assert inert.accepts(grammar, reply(small_vocab, content=json.dumps({"a": MARKER_TEXT})))
 
 
 # Arguments by schema
+
+
+def in_prompt_order(value: Any) -> Any:
+    """Every object's members in the order in which the prompt shows their schema, undeclared ones last."""
+    if isinstance(value, list):
+        return [in_prompt_order(v) for v in value]
+    if isinstance(value, dict):
+        return {k: in_prompt_order(value[k]) for k in sorted(value, key=lambda k: (k.startswith("extra"), k))}
+    return value
 
 
 def broken(schema: Any, rng: random.Random) -> dict[str, Any] | None:
@@ -372,15 +416,15 @@ def broken(schema: Any, rng: random.Random) -> dict[str, Any] | None:
 def test_arguments_follow_the_schema(checker: Checker, kind: str) -> None:
     vocab, schema, rng = checker.vocab, ENFORCED[kind], random.Random(kind)
     grammar = tag_of(vocab, tools=[tool("f", schema)], tool_choice="required")
-    known = ("oneOf enforced as anyOf", "maxLength counts `<` and what follows it as one")
+    known = ("oneOf enforced as anyOf", "many: maxLength not enforced (more than 64 characters)")
     assert [place for place in grammar.loosened if not place.endswith(known)] == []
     for _ in range(40):
-        arguments = instance(schema, rng)
+        arguments = in_prompt_order(instance(schema, rng))
         jsonschema.validate(arguments, schema)
         in_any_order = dict(rng.sample(sorted(arguments.items()), len(arguments)))
         assert checker.refused_at(grammar, reply(vocab, ("f", in_any_order))) is None
     for arguments in filter(None, (broken(schema, rng) for _ in range(60))):
-        assert not checker.accepts(grammar, reply(vocab, ("f", arguments))), arguments
+        assert not checker.accepts(grammar, reply(vocab, ("f", in_prompt_order(arguments)))), arguments
 
 
 @pytest.mark.parametrize("kind", ENFORCED)
@@ -389,11 +433,15 @@ def test_json_answers_follow_the_schema(checker: Checker, kind: str) -> None:
     grammar = tag_of(vocab, response_format=json_format(schema))
     for _ in range(20):
         text = json.dumps(
-            instance(schema, rng), ensure_ascii=False, separators=rng.choice([(",", ":"), None])
+            in_prompt_order(instance(schema, rng)),
+            ensure_ascii=False,
+            separators=rng.choice([(",", ":"), None]),
         )
         assert checker.refused_at(grammar, reply(vocab, content=text)) is None
     for arguments in filter(None, (broken(schema, rng) for _ in range(40))):
-        assert not checker.accepts(grammar, reply(vocab, content=json.dumps(arguments))), arguments
+        assert not checker.accepts(grammar, reply(vocab, content=json.dumps(in_prompt_order(arguments)))), (
+            arguments
+        )
 
 
 def test_type_attribute_agrees_with_the_value(checker: Checker) -> None:
@@ -474,10 +522,16 @@ LOOSE = [
     ({"type": "string", "pattern": "^a+b+$", "minLength": 2}, "properties.x: length not enforced"),
     ({"type": "string", "format": "iri"}, "properties.x: format not enforced ('iri' is not known)"),
     ({"type": "string", "minLength": 5, "maxLength": 2}, "properties.x: length not enforced"),
-    ({"type": "integer", "multipleOf": 3}, "properties.x: multipleOf not enforced"),
+    ({"type": "integer", "multipleOf": 30011}, "properties.x: range not enforced (too many cases"),
+    (
+        {"type": "number", "maximum": 1e60},
+        "properties.x: range not enforced (a bound of more than 40 digits)",
+    ),
     ({"type": "integer", "minimum": 9, "maximum": 2}, "properties.x: range not enforced"),
-    ({"type": "integer", "minimum": 0.5}, "properties.x: range not enforced"),
-    ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, "properties.x: range not enforced"),
+    (
+        {"type": "integer", "exclusiveMinimum": 3, "maximum": 3.5},
+        "properties.x: range not enforced (it holds no",
+    ),
     ({"type": "array", "uniqueItems": True}, "properties.x: uniqueItems not enforced"),
     ({"type": "array", "minItems": 4, "maxItems": 2}, "properties.x: number of items not enforced"),
     ({"type": "object", "patternProperties": {"^a": {}}}, "properties.x: patternProperties not enforced"),
@@ -545,13 +599,27 @@ def test_very_deep_schema_is_loosened(checker: Checker) -> None:
         checker.refused_at(grammar, [])
 
 
-def test_schema_that_grows_without_end_is_cut(checker: Checker) -> None:
-    """Every level refers to the root twice, beside other keywords, so that no reference can be kept."""
+def test_schema_that_refers_to_itself_beside_other_keywords(checker: Checker) -> None:
     again = {"$ref": "#", "minProperties": 1}
     schema = {"type": "object", "properties": {"a": again, "b": again, "c": again}}
     grammar = tag_of(checker.vocab, tools=[tool("f", schema)], tool_choice="required")
-    assert any("nested too deeply" in place for place in grammar.loosened)
-    assert checker.accepts(grammar, reply(checker.vocab, ("f", {"a": {"b": {}}})))
+    deep: dict[str, Any] = {}
+    for key in "abcabcabc":
+        deep = {key: deep}
+    assert checker.accepts(grammar, reply(checker.vocab, ("f", deep)))
+    assert not checker.accepts(grammar, reply(checker.vocab, ("f", {"a": {"d": {}}})))
+
+
+def test_schema_of_very_many_places_is_cut(checker: Checker) -> None:
+    properties = {f"k{i:04}": {"type": "integer", "minimum": i} for i in range(3000)}
+    schema = {"type": "object", "properties": {"x": {"type": "object", "properties": properties}}}
+    for body in (
+        {"tools": [tool("f", schema)], "tool_choice": "required"},
+        {"response_format": json_format(schema)},
+    ):
+        grammar = tag_of(checker.vocab, **body)
+        places = [place for place in grammar.loosened if "more than 2000 places in one schema" in place]
+        assert 999 <= len(places) <= 1005
 
 
 KEYWORDS = st.sampled_from([*GENERAL, *ANNOTATIONS, *(k for ks in OF_TYPE.values() for k in ks), "not"])
@@ -588,7 +656,7 @@ WORDS = st.sampled_from(
     ["string", "integer", "object", "array", "null", "#", "#/$defs/a", "^a+$", "[", "date"]
 )
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 10**20) | st.floats() | WORDS,
+    st.none() | st.booleans() | st.integers(-9, 10**20) | st.floats() | st.text(max_size=2) | WORDS,
     lambda inner: (
         st.lists(inner, max_size=3) | st.dictionaries(KEYWORDS | st.text(max_size=2), inner, max_size=4)
     ),
@@ -643,23 +711,161 @@ def test_pattern_matches_as_a_search_does(checker: Checker, pattern: str, data: 
     content = json.dumps({"x": text}, ensure_ascii=False)
     assert checker.accepts(inside, reply(checker.vocab, content=content)) == expected
     raw = tag_of(checker.vocab, tools=[tool("f", schema)], tool_choice="required")
-    if "<" not in text and "\0" not in text:  # raw text under a wide pattern has neither
+    if "\0" not in text:  # xgrammar has no NUL
         assert checker.accepts(raw, reply(checker.vocab, ("f", {"x": text}))) == expected
 
 
-def test_raw_text_under_a_rule_holds_anything_but_the_close_marker(checker: Checker) -> None:
-    node = {"type": "string", "minLength": 2}
+def test_characters_are_counted_in_json(checker: Checker) -> None:
+    """An escape is one character, and so is a surrogate pair of them."""
+    node = {"type": "string", "minLength": 2, "maxLength": 3}
+    grammar = tag_of(
+        checker.vocab, response_format=json_format({"type": "object", "properties": {"x": node}})
+    )
+    assert grammar.loosened == ()
+    for text in (
+        "ab",
+        "<=",
+        "😀é",
+        "\\n\\u00e9",
+        "\\ud83d\\ude00a",
+        "\\ud83d\\ude00" * 3,
+        '\\"\\/\\\\',
+        "城城城",
+    ):
+        assert checker.refused_at(grammar, reply(checker.vocab, content=f'{{"x":"{text}"}}')) is None
+    for text in (
+        "a",
+        "",
+        "😀",
+        "\\n",
+        "\\ud83d\\ude00",
+        "abcd",
+        "\\u00e9" * 4,
+        "\\ud83d\\ude00" * 4,
+        "\\ud83d\\ud83d",
+    ):
+        assert not checker.accepts(grammar, reply(checker.vocab, content=f'{{"x":"{text}"}}'))
+
+
+@pytest.mark.parametrize("place", ["answer", "argument"])
+def test_long_lengths_are_named(checker: Checker, place: str) -> None:
+    nodes = {
+        "a": {"type": "string", "maxLength": 64},
+        "b": {"type": "string", "maxLength": 65},
+        "c": {"type": "string", "minLength": 100},
+    }
+    schema = {"type": "object", "properties": nodes}
+    body: dict[str, Any] = {"tools": [tool("f", schema)], "tool_choice": "required"}
+    grammar = tag_of(
+        checker.vocab, **(body if place == "argument" else {"response_format": json_format(schema)})
+    )
+    assert [line.split(".")[-1] for line in grammar.loosened] == [
+        "b: maxLength not enforced (more than 64 characters)",
+        "c: minLength enforced up to 64 characters only",
+    ]
+    for value, accepted in (({"a": "x" * 64, "b": "y" * 99, "c": "z" * 64}, True), ({"a": "x" * 65}, False),
+                            ({"c": "z" * 63}, False)):  # fmt: skip
+        as_call = reply(checker.vocab, ("f", value))
+        ids = as_call if place == "argument" else reply(checker.vocab, content=json.dumps(value))
+        assert checker.accepts(grammar, ids) == accepted
+
+
+def test_raw_text_under_a_rule_holds_anything(checker: Checker) -> None:
+    node = {"type": "string", "minLength": 2, "maxLength": 20}
     schema = {"type": "object", "properties": {"x": node}, "required": ["x"]}
     grammar = tag_of(checker.vocab, tools=[tool("f", schema)], tool_choice="required")
-    for text in ("a<b", "<<<a|close|>x", "x<|close|ay", "ab<|clos", "<|open|>x<|sep|>"):
+    for text in (
+        "<=",
+        "a<b",
+        "<<<a|close|>x",
+        "x<|close|ay",
+        "<|open|>x<|sep|>",
+        "ab<|close|>cd",
+        "<" * 20,
+        "城😀",
+    ):
         assert checker.refused_at(grammar, reply(checker.vocab, ("f", {"x": text}))) is None
-    assert not checker.accepts(grammar, reply(checker.vocab, ("f", {"x": "ab<|close|>cd"})))
+    for text in ("<", "", "😀", "<" * 21, "<=" * 11, "a" * 21):
+        assert not checker.accepts(grammar, reply(checker.vocab, ("f", {"x": text})))
+
+
+def test_raw_text_of_a_foreign_vocabulary_holds_anything_but_the_close_marker(foreign: Checker) -> None:
+    node = {"type": "string", "minLength": 2, "maxLength": 20}
+    schema = {
+        "type": "object",
+        "properties": {"x": node, "y": {"type": "string", "pattern": "b+"}},
+        "required": ["x"],
+    }
+    grammar = tag_of(foreign.vocab, inert=False, tools=[tool("f", schema)], tool_choice="required")
+    assert [place.split(": ")[1] for place in grammar.loosened] == [
+        "maxLength counts `<` and what follows it as one"
+    ]
+    for text in ("a<b", "<<<a|close|>x", "x<|close|ay", "ab<|clos", "<|open|>x<|sep|>"):
+        assert foreign.refused_at(grammar, reply(foreign.vocab, ("f", {"x": text, "y": "abc"}))) is None
+    assert not foreign.accepts(grammar, reply(foreign.vocab, ("f", {"x": "ab<|close|>cd"})))
+    assert not foreign.accepts(grammar, reply(foreign.vocab, ("f", {"x": "ab", "y": "ac"})))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [{"pattern": "^a[^x]+$"}, {"pattern": "^a"}, {"minLength": 1}, {"maxLength": 9}, {}, {"pattern": "a.?"}],
+)
+def test_control_characters_stand_in_json_as_escapes_only(checker: Checker, node: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string"} | node}, "required": ["x"]}
+    grammar = tag_of(checker.vocab, response_format=json_format(schema))
+    for code in [*range(0x20), 0x22, 0x5C]:
+        raw, text = f'{{"x":"a{chr(code)}"}}', json.dumps({"x": f"a{chr(code)}"}, separators=(",", ":"))
+        assert not checker.accepts(grammar, reply(checker.vocab, content=raw))
+        assert checker.refused_at(grammar, reply(checker.vocab, content=text)) is None
+    for code in (0x7F, 0x80, 0x2028, 0xFFFF):
+        text = json.dumps({"x": f"a{chr(code)}"}, separators=(",", ":"), ensure_ascii=False)
+        if "." not in node.get("pattern", "") or code != 0x2028:
+            assert checker.refused_at(grammar, reply(checker.vocab, content=text)) is None
+
+
+def test_blanks_of_a_pattern_are_those_of_ecma(checker: Checker) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "string", "pattern": "^\\s$"}},
+        "required": ["x"],
+    }
+    grammar = tag_of(checker.vocab, tools=[tool("f", schema)], tool_choice="required")
+    blanks = {
+        *range(0x09, 0x0E),
+        0x20,
+        0xA0,
+        0x1680,
+        *range(0x2000, 0x200B),
+        0x2028,
+        0x2029,
+        0x202F,
+        0x205F,
+        0x3000,
+    }
+    for code in [
+        *blanks,
+        0xFEFF,
+        0x08,
+        0x0E,
+        0x1F,
+        0x21,
+        0x9F,
+        0xA1,
+        0x85,
+        0x180E,
+        0x1FFF,
+        0x200B,
+        0x2027,
+        0x202A,
+    ]:
+        accepted = checker.accepts(grammar, reply(checker.vocab, ("f", {"x": chr(code)})))
+        assert accepted == (code in blanks or code == 0xFEFF), hex(code)
 
 
 def test_pattern_beyond_regular_languages_is_refused() -> None:
     for pattern in ("(?=a)", "(?<!a)b", "(a)\\1", "a^b", "a{9999}", "(?i:a)", "[", "\\p{Han}"):
         with pytest.raises(UnsupportedPattern):
-            whole_text(pattern, in_json=False)
+            whole_text(pattern, "raw")
 
 
 # The real vocabulary
@@ -672,7 +878,8 @@ def test_real_vocabulary(real_vocab: Vocab) -> None:
     grammar = tag_of(real_vocab, tools=tools, tool_choice="required")
     for _ in range(20):
         calls = [
-            (t["function"]["name"], instance(t["function"]["parameters"], rng)) for t in rng.sample(tools, 3)
+            (t["function"]["name"], in_prompt_order(instance(t["function"]["parameters"], rng)))
+            for t in rng.sample(tools, 3)
         ]
         ids = reply(real_vocab, *calls, content=MARKER_TEXT, reasoning=MARKER_TEXT)
         assert checker.refused_at(grammar, ids) is None

@@ -94,7 +94,7 @@ def types_in_grammar(grammar: str, key: str) -> set[str]:
 def test_decoder_and_grammar_agree(parameters: dict[str, Any]) -> None:
     schema = ToolSchema(parameters)
     grammar, loosened = calls_grammar([CallableTool("tools[0]", "f", parameters)], MARKS, many=True)
-    if any("nested too deeply" in line for line in loosened):
+    if any("nested too deeply" in line or "places in one" in line for line in loosened):
         return  # only the grammar has a bound for the document as a whole
     allowed = types_in_grammar(grammar, KEY)
     if not allowed:  # the key is not declared

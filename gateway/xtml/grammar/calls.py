@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.xtml.grammar.cost import Budget
-from gateway.xtml.grammar.regex import text_of_length
-from gateway.xtml.grammar.rules import Rules, either, literal, none_of, regex_rules
-from gateway.xtml.grammar.schema import Shapes, compiled
+from gateway.xtml.grammar.json_values import AnyJson, JsonValues
+from gateway.xtml.grammar.regex import Text, text_of_length
+from gateway.xtml.grammar.rules import Rules, either, literal, none_of
+from gateway.xtml.grammar.schema import Shapes
 from gateway.xtml.json_schema import WIRE_TYPES, Alternative, Members, Schema
 
-MAX_STATES = 512  # of one grammar: below half a second of compiling
+MAX_STATES = 512  # of one grammar, or as many as it needs for two keys of each tool
 MAX_TRACKED = 9  # keys of one tool: 2**9 states
 MAX_TRACKED_OPTIONAL = 6  # up to so many keys in all, an optional one cannot come twice either
 
@@ -54,9 +55,14 @@ def type_attribute(kind: str) -> str:
     return f'" type="{kind}"'
 
 
-def calls_grammar(tools: Sequence[CallableTool], marks: Marks, *, many: bool) -> tuple[str, tuple[str, ...]]:
-    """EBNF of one call (numbered 1), or of one or more, and what of the schemas it does not enforce."""
-    return _Writer(marks).grammar(tools, many)
+def calls_grammar(
+    tools: Sequence[CallableTool], marks: Marks, *, many: bool, text: Text = "raw"
+) -> tuple[str, tuple[str, ...]]:
+    """EBNF of one call (numbered 1), or of one or more, and what of the schemas it does not enforce.
+
+    `text`: how strings are written, "raw" or "spelled".
+    """
+    return _Writer(marks, text).grammar(tools, many)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +72,21 @@ class _Variant:
     members: Members
     path: str
     shapes: Shapes
+    json: JsonValues
 
 
 class _Writer:
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: Marks, text: Text) -> None:
+        self._as_text = text
         self._rules = Rules()
         self._budget = Budget()
+        self._json = AnyJson(self._rules)
         self._loosened: dict[str, None] = {}
         opened, closed, sep = (f"Token({i})" for i in (marks.open, marks.close, marks.sep))
         excluded = f"ExcludeToken({', '.join(map(str, marks.special))})"
         rule = self._rules.rule
-        text = self._rules.star(excluded)
-        self._by_token = (text, rule(f"{excluded} {text}"))
+        anything = self._rules.star(excluded)
+        self._by_token = (anything, rule(f"{excluded} {anything}"))
         self._free_texts = self._by_token  # any text, and any text but the empty one
         quote = literal('"')
         self._begin_call = rule(f"{opened} " + literal('call tool="'))
@@ -112,15 +121,16 @@ class _Writer:
     def _variants(self, tool: CallableTool) -> list[_Variant]:
         path = f"{tool.path}.function.parameters"
         shapes = Shapes(tool.parameters, self._report, self._budget)
+        values = JsonValues(shapes, self._rules, self._json)
         free = Members({}, (), True)
         if tool.parameters is None:
-            return [_Variant(free, path, shapes)]
+            return [_Variant(free, path, shapes, values)]
         try:
             found = shapes.arguments(tool.parameters, path)
         except RecursionError:
             self._report(path, "nested too deeply, any arguments allowed")
             found = []
-        return [_Variant(members, path, shapes) for members in found or [free]]
+        return [_Variant(members, path, shapes, values) for members in found or [free]]
 
     def _arguments(self, variant: _Variant, tracked: int) -> str:
         """The rule of all that follows a call's header: arguments, and the call's close."""
@@ -158,7 +168,7 @@ class _Writer:
 
     def _argument(self, key: str, variant: _Variant) -> str:
         path = f"{variant.path}.properties.{key}"
-        values = self._values(variant.members.properties[key], path, variant.shapes)
+        values = self._values(variant.members.properties[key], path, variant)
         return self._rules.rule(f"{literal(escape_attribute(key))} {values}")
 
     def _extra_argument(self, variant: _Variant) -> str:
@@ -166,31 +176,32 @@ class _Writer:
         escapes = {"&amp;": "\\u0026", "&quot;": "\\u0022"}
         unit = self._rules.rule(" | ".join(["[^\\u0026\\u0022]", *map(literal, escapes)]))
         declared = [tuple(escape_attribute(c) for c in key) for key in variant.members.properties]
-        key = none_of(declared, unit, escapes, self._rules)
-        values = self._values(variant.members.extra, f"{variant.path}.additionalProperties", variant.shapes)
+        key = none_of(declared, self._rules.star(unit), escapes, self._rules)
+        values = self._values(variant.members.extra, f"{variant.path}.additionalProperties", variant)
         return self._rules.rule(f"{key} {values}")
 
     # The value of one argument, from its type attribute on.
 
-    def _values(self, node: Any, path: str, shapes: Shapes) -> str:
+    def _values(self, node: Any, path: str, variant: _Variant) -> str:
+        shapes = variant.shapes
         alternatives = shapes.alternatives(node, path)
         string = self._typed["string"]
         options = [f"{string} {t} {self._end_argument}" for t in self._texts(alternatives, path, shapes)]
-        for kind, schema in alternatives:
-            if kind != "string":
-                value = self._json_value(kind, schema, path, shapes)
+        for other in alternatives:
+            if (kind := other.wire_type) != "string":
+                value = variant.json.value(other, path)
                 options.append(f"{self._typed[kind]} {value} {self._end_argument}")
         return self._rules.rule(" | ".join(dict.fromkeys(options)))
 
     def _texts(self, alternatives: Sequence[Alternative], path: str, shapes: Shapes) -> list[str]:
         """Rules for a string, which is raw text on the wire; free text stands alone (see `_mixed`)."""
         texts = [self._text(schema, path, shapes) for kind, schema in alternatives if kind == "string"]
-        text, some_text = self._free_texts
-        if text in texts:
-            return [text]
+        any_text, some_text = self._free_texts
+        if any_text in texts:
+            return [any_text]
         if some_text in texts and len(set(texts)) > 1:
             self._report(path, "minLength not enforced beside another rule for the text")
-            return [text]
+            return [any_text]
         return texts
 
     def _mixed(self, variants: Sequence[_Variant]) -> bool:
@@ -215,14 +226,9 @@ class _Writer:
         return bool(free & ruled or (free and None in ruled) or (ruled and None in free))
 
     def _by_character(self) -> tuple[str, str]:
-        """Free texts written over characters; like all such, they cannot hold the close marker's spelling."""
-        any_text, some_text = (text_of_length(least, None, in_json=False) for least in (0, 1))
-        return self._rules.embed(regex_rules(any_text)), self._rules.embed(regex_rules(some_text))
-
-    def _json_value(self, kind: str, schema: Schema, path: str, shapes: Shapes) -> str:
-        grammar = compiled(shapes.json_of_type(kind, schema, path))
-        assert grammar is not None, "Shapes gives what compiles"
-        return self._rules.embed(grammar)
+        """Free texts written over characters; "spelled" ones cannot hold the close marker's spelling."""
+        any_text, some_text = (text_of_length(least, None, self._as_text) for least in (0, 1))
+        return self._rules.regex(any_text), self._rules.regex(some_text)
 
     def _text(self, schema: Schema, path: str, shapes: Shapes) -> str:
         if "enum" in schema:
@@ -230,9 +236,11 @@ class _Writer:
             return self._rules.rule(" | ".join(map(literal, texts))) if texts else self._free_texts[0]
         if schema.get("minLength") == 1 and not {"maxLength", "pattern", "format"} & set(schema):
             return self._free_texts[1]
-        if (regex := shapes.text_pattern(schema, path, in_json=False)) is None:
+        if (regex := shapes.text_pattern(schema, path, self._as_text)) is None:
             return self._free_texts[0]
-        return self._rules.embed(regex_rules(regex))
+        if self._as_text == "spelled" and "maxLength" in schema:
+            self._report(path, "maxLength counts `<` and what follows it as one")
+        return self._rules.regex(regex)
 
 
 def _share_states(variants: Sequence[_Variant]) -> Iterator[int]:
@@ -241,7 +249,7 @@ def _share_states(variants: Sequence[_Variant]) -> Iterator[int]:
     The cheap ones get all their required keys first; optional keys follow where few are declared.
     """
     tracked = [0] * len(variants)
-    left = MAX_STATES - len(variants)
+    left = max(MAX_STATES - len(variants), 3 * len(variants))
     wishes = [(min(len(v.members.required), MAX_TRACKED), i) for i, v in enumerate(variants)]
     wishes = sorted(wishes) + sorted(
         (len(v.members.properties), i)

@@ -128,7 +128,9 @@ class _Judge:
             self.choose(times * count)
         inner = self.sequence(body, union(first, follow) if count > 1 else follow, times * count)
         size: int = inner * (max(least, 1) if endless else most)
-        if not endless and most > 64 and not overlap([first, _ESCAPED_IN_JSON]):
+        if not endless and most > 64 and overlap([first, _ESCAPED_IN_JSON]):
+            raise UnsupportedPattern("counts more than 64 characters that JSON may escape")
+        if not endless and most > 64:
             # Compiled against the whole vocabulary at every count: seconds for a class of many characters.
             n_characters = sum(high - low + 1 for low, high in first)
             size = max(size, 4000 if n_characters > 30 else 0) if n_characters <= 128 else MAX_SIZE + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from gateway.xtml.grammar.cost import Cost, pattern_cost
 from gateway.xtml.grammar.parsed import Node, ops, parse
@@ -23,22 +23,26 @@ from gateway.xtml.grammar.ranges import (
     without,
 )
 
+# What a text is written in: a JSON string, in which characters are escaped; raw text on the wire; or raw text
+# for a vocabulary that spells its special tokens (see _NAME).
+Text = Literal["json", "raw", "spelled"]
+
 _SHORT_ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0C: "\\f", 0x0D: "\\r"}
 _MAX_REPEAT = 4096
 _MAX_TEXT = 20_000  # characters of one pattern as written
 
 
-def whole_text(pattern: str, *, in_json: bool) -> str:
-    """`pattern`, which JSON schema searches for, as a regex of the whole text; `in_json`: of escaped text.
+def whole_text(pattern: str, text: Text) -> str:
+    """`pattern`, which JSON schema searches for, as a regex of the whole text.
 
-    Where a pattern is wide, raw text holds no `<` in it, nor right before it (see _NAME).
+    Where a pattern is wide, "spelled" text holds no `<` in it, nor right before it (see _NAME).
     Raises UnsupportedPattern for look-around, back-references, anchors inside, and text that is not a regex.
     """
     out = []
     for starts, body, ends in _anchored(pattern):
-        after = "" if ends else text_of_length(0, None, in_json=in_json)
-        before = "" if starts else text_of_length(0, None, in_json=True) if in_json else f"(?:{_UNIT})*"
-        out.append(before + _sequence(body, in_json) + after)
+        after = "" if ends else text_of_length(0, None, text)
+        before = "" if starts else f"(?:{_UNIT})*" if text == "spelled" else text_of_length(0, None, text)
+        out.append(before + _sequence(body, text) + after)
     return out[0] if len(out) == 1 else "|".join(f"(?:{o})" for o in out)
 
 
@@ -63,17 +67,13 @@ def _anchored(pattern: str) -> list[tuple[bool, list[Node], bool]]:
     return out
 
 
-def text_of_length(least: int, most: int | None, *, in_json: bool) -> str:
+def text_of_length(least: int, most: int | None, text: Text) -> str:
     """A regex for any text of `least` to `most` characters (code points).
 
-    Raw text leaves out the spelling of the close marker, and a `<` and what follows it may count as one.
+    "spelled" text leaves out the spelling of the close marker; a `<` and what follows it may count as one.
     """
-    if max(least, most or 0) > _MAX_REPEAT:
-        raise UnsupportedPattern(f"more than {_MAX_REPEAT} characters")
-    if most is not None and most < least:
-        raise UnsupportedPattern("maxLength is less than minLength")
-    if in_json:
-        return _repeat(_set([(0, LAST)], in_json=True), least, most)
+    if text != "spelled":
+        return _repeat(_set([(0, LAST)], text), least, most)
     return _repeat(f"(?:{_UNIT})", least, most) + ("" if most == 0 else f"(?:{_BEGUN})*")
 
 
@@ -107,27 +107,27 @@ def _is_anchor(node: Node, *, start: bool) -> bool:
                    else (ops.AT_END, ops.AT_END_STRING))  # fmt: skip
 
 
-def _sequence(nodes: Iterable[Node], in_json: bool) -> str:
-    return "".join(_node(op, arg, in_json) for op, arg in nodes)
+def _sequence(nodes: Iterable[Node], text: Text) -> str:
+    return "".join(_node(op, arg, text) for op, arg in nodes)
 
 
-def _node(op: Any, arg: Any, in_json: bool) -> str:
+def _node(op: Any, arg: Any, text: Text) -> str:
     match op:
         case ops.BRANCH:
-            return "(?:" + "|".join(_sequence(b, in_json) for b in arg[1]) + ")"
+            return "(?:" + "|".join(_sequence(b, text) for b in arg[1]) + ")"
         case ops.SUBPATTERN:
             _, added, removed, body = arg
             if added or removed:
                 raise UnsupportedPattern("inline flags")
-            return f"(?:{_sequence(body, in_json)})"
+            return f"(?:{_sequence(body, text)})"
         case ops.MAX_REPEAT | ops.MIN_REPEAT:
             least, most, body = arg
             most = None if most is ops.MAXREPEAT else most
             if max(least, most or 0) > _MAX_REPEAT:
                 raise UnsupportedPattern(f"a repeat of more than {_MAX_REPEAT}")
-            return _repeat(f"(?:{_sequence(body, in_json)})", least, most)
+            return _repeat(f"(?:{_sequence(body, text)})", least, most)
         case _:
-            return _set(characters(op, arg), in_json)
+            return _set(characters(op, arg), text)
 
 
 def _repeat(atom: str, least: int, most: int | None) -> str:
@@ -136,12 +136,12 @@ def _repeat(atom: str, least: int, most: int | None) -> str:
     return atom + ("?" if (least, most) == (0, 1) else f"{{{least},{most}}}")
 
 
-def _set(ranges: Ranges, in_json: bool) -> str:
+def _set(ranges: Ranges, text: Text) -> str:
     """One character of `ranges`; in JSON as itself where that is allowed, else as its escape."""
     ranges = without(ranges, [SURROGATES])
-    if not in_json:
+    if text != "json":
         ranges = without(ranges, [(0, 0)])  # xgrammar reads NUL as nothing
-        if all(any(low <= ord(c) <= high for low, high in ranges) for c in _NAME):
+        if text == "spelled" and all(any(low <= ord(c) <= high for low, high in ranges) for c in _NAME):
             ranges = without(ranges, [(0x3C, 0x3C)])  # see _NAME
         return _class(ranges)
     plain = without(ranges, [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)])
@@ -170,10 +170,10 @@ def _other_than(chars: str) -> str:
     return _class(complement([(ord(c), ord(c)) for c in chars] + [SURROGATES, (0, 0)]))
 
 
-# Where text may hold a special token's name, xgrammar takes the token for that text before it looks for token
-# elements: after a raw text that may go on with `<|close|>`, the marker that ends the text would be lost in
-# it. So raw text is written as units that never make up that name: a character, or beginnings of the name
-# followed by a character that does not continue it.
+# Where text may hold a special token's name, and the vocabulary gives the token that name, xgrammar takes the
+# token for that text before it looks for token elements: after a raw text that may go on with `<|close|>`,
+# the marker that ends the text would be lost in it. So "spelled" text is written as units that never make up
+# that name: a character, or beginnings of the name followed by a character that does not continue it.
 _NAME = "<|close|>"
 _BEGINNINGS = [_NAME[:n] for n in range(1, len(_NAME))]
 _BEGUN = "|".join("".join(_class([(ord(c), ord(c))]) for c in begun) for begun in _BEGINNINGS)

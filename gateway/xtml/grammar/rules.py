@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 # What may hold a rule's name besides names: strings, classes, counts. Only names change when rules move.
 _PIECES = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\{[^}]*\}|[A-Za-z_][A-Za-z0-9_]*')
@@ -17,29 +18,42 @@ class Rules:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._lines: list[str] = []
+        self._count = 0
 
     def rule(self, body: str) -> str:
         """The name of the rule with this body."""
         if body not in self._names:
-            name = self._names[body] = f"r{len(self._names)}"
-            self._lines.append(f"{name} ::= {body}")
+            self._names[body] = self.reserve()
+            self.define(self._names[body], body)
         return self._names[body]
+
+    def reserve(self) -> str:
+        """The name of a rule that is defined later, and once: what refers to itself needs its name first."""
+        self._count += 1
+        return f"r{self._count}"
+
+    def define(self, name: str, body: str) -> None:
+        self._lines.append(f"{name} ::= {body}")
 
     def star(self, body: str) -> str:
         """The name of a rule for any number of `body`."""
         key = f"{body} *"
         if key not in self._names:
-            name = self._names[key] = f"r{len(self._names)}"
-            self._lines.append(f'{name} ::= "" | {body} {name}')
+            name = self._names[key] = self.reserve()
+            self.define(name, f'"" | {body} {name}')
         return self._names[key]
 
     def embed(self, grammar: str) -> str:
         """Take over the rules of another grammar; gives the new name of its `root`."""
         if grammar not in self._names:
-            prefix = self._names[grammar] = f"g{len(self._names)}_root"
-            prefix = prefix.removesuffix("root")
+            prefix = self.reserve() + "_"
+            self._names[grammar] = prefix + "root"
             self._lines.append(renamed(grammar, lambda name: prefix + name).strip())
         return self._names[grammar]
+
+    def regex(self, regex: str) -> str:
+        """The name of a regular expression's rule. Raises RuntimeError where xgrammar does not take it."""
+        return self.embed(regex_rules(regex))
 
     def text(self, root: str) -> str:
         """The grammar, beginning at the rule `root`."""
@@ -56,6 +70,7 @@ def renamed(grammar: str, new_name: Callable[[str], str]) -> str:
     return _PIECES.sub(piece, grammar)
 
 
+@lru_cache(maxsize=4096)
 def regex_rules(regex: str) -> str:
     """The grammar of a regular expression. Raises RuntimeError where xgrammar does not take it."""
     import xgrammar  # brings torch; see `grammar.load_compiler`
@@ -80,11 +95,18 @@ def either(options: Iterable[str]) -> str:
     return "(" + " | ".join(options) + ")"
 
 
-def none_of(texts: Iterable[tuple[str, ...]], unit: str, escapes: dict[str, str], rules: Rules) -> str:
+def none_of(
+    texts: Iterable[tuple[str, ...]],
+    anything: str,
+    escapes: dict[str, str],
+    rules: Rules,
+    others: Sequence[str] = (),
+) -> str:
     """A rule for one or more units of text that is none of `texts`, each a tuple of units.
 
     A unit is a character, or one of `escapes` (unit -> what stands for a set of characters that a class
-    excludes); `unit` is the EBNF of any unit. Used for the keys that a schema does not declare.
+    excludes); `anything` is the rule of any number of units, `others` are units in none of `texts`. Used for
+    the keys that a schema does not declare.
     """
     tree: _Tree = {}
     for text in texts:
@@ -92,7 +114,6 @@ def none_of(texts: Iterable[tuple[str, ...]], unit: str, escapes: dict[str, str]
         for piece in text:
             at = at.setdefault(piece, {})
         at[""] = {}
-    anything = rules.star(unit)
 
     def build(node: _Tree, first: bool) -> str:
         children = {piece: child for piece, child in node.items() if piece}
@@ -102,6 +123,7 @@ def none_of(texts: Iterable[tuple[str, ...]], unit: str, escapes: dict[str, str]
         excluded = "".join(escapes.values())
         options.append(f"[^{excluded}{taken}] {anything}")
         options += [f"{literal(e)} {anything}" for e in escapes if e not in children]
+        options += [f"{other} {anything}" for other in others]
         return rules.rule(" | ".join(options))
 
     return build(tree, True)

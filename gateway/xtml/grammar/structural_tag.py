@@ -15,14 +15,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
+from threading import Lock
 from typing import Any
+
+from cachetools import LRUCache, cached
 
 from gateway.xtml.conversation import Conversation, ConversationError
 from gateway.xtml.grammar.calls import CallableTool, Marks, calls_grammar
 from gateway.xtml.grammar.cost import Budget
-from gateway.xtml.grammar.schema import Shapes, compiled
+from gateway.xtml.grammar.json_values import AnyJson, JsonValues
+from gateway.xtml.grammar.regex import Text
+from gateway.xtml.grammar.rules import Rules, regex_rules
+from gateway.xtml.grammar.schema import Shapes
 from gateway.xtml.vocabulary import Vocab
+
+_MAX_KEPT = 32 * 2**20  # characters of calls' grammars that are kept, and as many of answers' grammars
 
 Format = dict[str, Any]  # one element of xgrammar's structural tags
 
@@ -43,17 +50,26 @@ def load_compiler() -> None:
 
     Programs that only encode or decode never need it, so nothing imports it by itself.
     """
-    compiled("{}")
+    regex_rules("a")
 
 
 def structural_tag(
-    conversation: Conversation, vocab: Vocab, *, parallel_tool_calls: bool = True
+    conversation: Conversation,
+    vocab: Vocab,
+    *,
+    parallel_tool_calls: bool = True,
+    inert_special_tokens: bool = True,
 ) -> Grammar | None:
     """The grammar of the next message, None where the request forces nothing.
 
     Something is forced by `tool_choice` required, named, or among some tools, a tool with `strict: true`,
     `parallel_tool_calls` false beside tools, and a JSON `response_format`. Where there is a grammar, calls
     are of declared tools and their arguments follow the schemas, save those of a tool with `strict: false`.
+
+    `inert_special_tokens`: the engine's tokenizer spells special tokens with a byte that no text has, as the
+    one of this service does. False for a tokenizer that spells them by their names, such as a Hugging Face
+    one; text under a rule then leaves out the spelling of the close marker
+    (docs/concepts/grammar.md#markers).
 
     Raises ConversationError (param `tool_choice`) if a call is forced and no such tool is declared.
     """
@@ -79,7 +95,8 @@ def structural_tag(
     tools = answer = None
     if declared:
         key = json.dumps(declared, separators=(",", ":"))
-        calls, not_enforced = _calls(key, marks, parallel_tool_calls)
+        text: Text = "raw" if inert_special_tokens else "spelled"
+        calls, not_enforced = _calls(key, marks, parallel_tool_calls, text)
         loosened += not_enforced
         tools = message.channel("tools", {"type": "grammar", "grammar": calls})
     if as_json and _continues_content(conversation):
@@ -149,8 +166,12 @@ def _declared(conversation: Conversation) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@lru_cache(maxsize=64)
-def _calls(declared: str, marks: Marks, many: bool) -> tuple[str, tuple[str, ...]]:
+def _size(result: tuple[str, tuple[str, ...]]) -> int:
+    return len(result[0]) + sum(map(len, result[1]))
+
+
+@cached(LRUCache(_MAX_KEPT, getsizeof=_size), lock=Lock())
+def _calls(declared: str, marks: Marks, many: bool, text: Text) -> tuple[str, tuple[str, ...]]:
     """The calls' grammar of tools given as JSON text (an agent sends the same tools turn after turn)."""
     tools = []
     for path, tool in json.loads(declared):
@@ -162,7 +183,7 @@ def _calls(declared: str, marks: Marks, many: bool) -> tuple[str, tuple[str, ...
         tools.append(
             CallableTool(path, function["name"], None if function.get("strict") is False else parameters)
         )
-    return calls_grammar(tools, marks, many=many)
+    return calls_grammar(tools, marks, many=many, text=text)
 
 
 def _answer_schema(conversation: Conversation) -> str:
@@ -172,20 +193,20 @@ def _answer_schema(conversation: Conversation) -> str:
     return '{"type":"object"}'
 
 
-@lru_cache(maxsize=64)
+@cached(LRUCache(_MAX_KEPT, getsizeof=_size), lock=Lock())
 def _answer(schema: str) -> tuple[str, tuple[str, ...]]:
     """The grammar of a JSON answer and what of the schema (JSON text) it does not enforce."""
     loosened: dict[str, None] = {}
     path = "response_format.json_schema.schema"
     document = json.loads(schema)
     shapes = Shapes(document, lambda place, what: loosened.setdefault(f"{place}: {what}"), Budget())
+    rules = Rules()
     try:
-        cleaned = shapes.json_schema(document, path)
+        root = JsonValues(shapes, rules, AnyJson(rules)).rule(document, path)
     except RecursionError:
-        cleaned, loosened = '{"type":"object"}', {f"{path}: nested too deeply, any object allowed": None}
-    grammar = compiled(cleaned)
-    assert grammar is not None, "Shapes gives what compiles"
-    return grammar, tuple(loosened)
+        rules, loosened = Rules(), {f"{path}: nested too deeply, any object allowed": None}
+        root = JsonValues(shapes, rules, AnyJson(rules)).rule({"type": "object"}, path)
+    return rules.text(root), tuple(loosened)
 
 
 def _starts_thinking(conversation: Conversation) -> bool:
