@@ -14,37 +14,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from gateway.xtml.schema_keywords import ANNOTATIONS, HINTS, JSON_TYPES, KNOWN, OF_TYPE, RULES, WIRE_TYPES
 from gateway.xtml.values import value_type
 
 Schema = dict[str, Any]
 Report = Callable[[str, str], None]
 """Hears (path, what is not understood or not kept)."""
 
-# The types of the wire (docs/format.md#arguments); JSON schema has `integer` besides.
-WIRE_TYPES = ("string", "number", "boolean", "null", "object", "array")
-JSON_TYPES = frozenset({*WIRE_TYPES, "integer"})
 MAX_ALTERNATIVES = 64  # of one place
 _MAX_DEPTH = 40  # references and combinations followed in each other at one place
 _MAX_STEPS = 500  # references and combinations followed at one place
 
-ANNOTATIONS = frozenset({
-    "$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description",
-    "example", "examples", "readOnly", "title", "writeOnly",
-})  # fmt: skip
-OF_TYPE = {
-    "string": {"minLength", "maxLength", "pattern", "format"},
-    "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
-    "object": {"properties", "required", "additionalProperties"},
-    "array": {"items", "prefixItems", "minItems", "maxItems"},
-}
-# Keywords that hint at a type and say nothing else here.
-_HINTS = {
-    "object": {"minProperties", "maxProperties", "patternProperties", "propertyNames", "dependentRequired",
-               "dependentSchemas", "dependencies", "unevaluatedProperties"},
-    "array": {"uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems", "additionalItems"},
-}  # fmt: skip
-GENERAL = frozenset({"$ref", "type", "enum", "const", "anyOf", "oneOf", "allOf", "nullable"})
-_KNOWN = ANNOTATIONS | GENERAL | frozenset().union(*OF_TYPE.values())
 _INDEX = re.compile("[0-9]{1,9}")  # Python refuses to read thousands of digits
 
 
@@ -237,7 +217,7 @@ class SchemaReader:
         """`node` without keywords whose value is not what JSON schema says; each is reported."""
         sound = {}
         for key, value in node.items():
-            rule = _RULES.get(key)
+            rule = RULES.get(key)
             if rule is None or rule.holds(value):
                 sound[key] = value
                 continue
@@ -251,7 +231,7 @@ class SchemaReader:
     # Types.
 
     def _by_type(self, node: Schema, path: str) -> list[Alternative]:
-        for keyword in node.keys() - _KNOWN:
+        for keyword in node.keys() - KNOWN:
             self._report(path, f"{keyword} not enforced")
         allowed = _types_of(node)
         if "const" in node or "enum" in node:
@@ -337,7 +317,7 @@ def _types_of(node: Schema) -> list[str]:
     named = node.get("type")
     types = [named] if isinstance(named, str) else list(named or ())
     if not types and "enum" not in node and "const" not in node:
-        about = [t for t in WIRE_TYPES if (OF_TYPE.get(t, set()) | _HINTS.get(t, set())) & node.keys()]
+        about = [t for t in WIRE_TYPES if (OF_TYPE.get(t, set()) | HINTS.get(t, set())) & node.keys()]
         types = about if len(about) == 1 else []
     if types and node.get("nullable") is True and "null" not in types:
         types = [*types, "null"]
@@ -391,72 +371,3 @@ def _both(key: str, a: Any, b: Any) -> Any:
             return [{"allOf": [x, y]} for x in a for y in b] if len(a) * len(b) <= MAX_ALTERNATIVES else None
         case _:
             return None
-
-
-# What a keyword's value must be.
-
-
-class _Rule(NamedTuple):
-    wanted: str
-    holds: Callable[[Any], bool]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return _is_number(value) and bool(value >= 0 and value == value // 1)  # 2.0 counts as 2
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_schema(value: Any) -> bool:
-    return isinstance(value, dict | bool)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
-
-
-def _are_types(value: Any) -> bool:
-    names = value if isinstance(value, list) and value else [value]
-    return all(isinstance(name, str) and name in JSON_TYPES for name in names)
-
-
-def _are_keys(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-_COUNT = _Rule("a count", _is_count)
-_TEXT = _Rule("a string", _is_text)
-_SCHEMAS = _Rule("a list of schemas", _is_list)
-_LIMIT = _Rule("a number", _is_number)
-_EXCLUSIVE = _Rule("a number", lambda value: isinstance(value, bool) or _is_number(value))  # draft 4: a bool
-_RULES = {
-    "$ref": _TEXT,
-    "type": _Rule("one of JSON's types", _are_types),
-    "enum": _Rule("a list", _is_list),
-    "anyOf": _SCHEMAS,
-    "oneOf": _SCHEMAS,
-    "allOf": _SCHEMAS,
-    "nullable": _Rule("true or false", lambda value: isinstance(value, bool)),
-    "minLength": _COUNT,
-    "maxLength": _COUNT,
-    "pattern": _TEXT,
-    "format": _TEXT,
-    "minimum": _LIMIT,
-    "maximum": _LIMIT,
-    "exclusiveMinimum": _EXCLUSIVE,
-    "exclusiveMaximum": _EXCLUSIVE,
-    "multipleOf": _Rule("a number above 0", lambda value: _is_number(value) and value > 0),
-    "properties": _Rule("an object", lambda value: isinstance(value, dict)),
-    "required": _Rule("a list of strings", _are_keys),
-    "additionalProperties": _Rule("a schema", _is_schema),
-    "items": _Rule("a schema", lambda value: isinstance(value, dict | bool | list)),  # a list: before 2020-12
-    "prefixItems": _SCHEMAS,
-    "minItems": _COUNT,
-    "maxItems": _COUNT,
-}

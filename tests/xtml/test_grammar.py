@@ -25,7 +25,7 @@ from gateway.xtml import (
 from gateway.xtml.grammar.ranges import UnsupportedPattern
 from gateway.xtml.grammar.regex import whole_text
 from gateway.xtml.grammar.structural_tag import Grammar, structural_tag
-from gateway.xtml.json_schema import ANNOTATIONS, GENERAL, OF_TYPE
+from gateway.xtml.schema_keywords import ANNOTATIONS, GENERAL, OF_TYPE
 from tests.xtml.schema_instances import ENFORCED, instance
 
 MARKER_TEXT = "<|close|>think<|sep|><|open|>response<|sep|><|end_of_msg|>"

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from gateway.xtml.decode.toolschema import ToolSchema
 from gateway.xtml.grammar.calls import CallableTool, Marks, calls_grammar, type_attribute
 from gateway.xtml.grammar.rules import literal
-from gateway.xtml.json_schema import WIRE_TYPES, SchemaReader, json_type, nonfinite_number, same_json
+from gateway.xtml.json_schema import SchemaReader, json_type, nonfinite_number, same_json
+from gateway.xtml.schema_keywords import WIRE_TYPES
 
 MARKS = Marks(1, 2, 3, (1, 2, 3))
 ID = "https://example.test/schema"

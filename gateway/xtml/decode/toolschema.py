@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from gateway.xtml.json_schema import JSON_TYPES, Members, SchemaReader
+from gateway.xtml.json_schema import Members, SchemaReader
+from gateway.xtml.schema_keywords import JSON_TYPES
 
 Types = frozenset[str] | None
 """The JSON types that a schema accepts; None is any."""

@@ -19,7 +19,8 @@ from gateway.xtml.grammar.json_values import AnyJson, JsonValues
 from gateway.xtml.grammar.regex import Text, text_of_length
 from gateway.xtml.grammar.rules import Rules, either, literal, none_of
 from gateway.xtml.grammar.schema import Shapes
-from gateway.xtml.json_schema import WIRE_TYPES, Alternative, Members, Schema
+from gateway.xtml.json_schema import Alternative, Members, Schema
+from gateway.xtml.schema_keywords import WIRE_TYPES
 
 MAX_STATES = 512  # of one grammar, or as many as it needs for two keys of each tool
 MAX_TRACKED = 9  # keys of one tool: 2**9 states
