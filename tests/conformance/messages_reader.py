@@ -25,6 +25,7 @@ _DELTAS = {
     "signature_delta": ("thinking", "signature"),
     "input_json_delta": ("tool_use", "partial_json"),
 }
+_CUT = ("max_tokens", "model_context_window_exceeded")
 
 
 class MessagesReader:
@@ -32,7 +33,8 @@ class MessagesReader:
 
     wrong:   one sentence per fault
     seen:    event types in order, of deltas the delta's; repeats in a row, pings and signatures left out
-    message: what the events add up to, as a whole reply has it
+    message: what the events add up to, as a whole reply has it; a call that was cut, which a whole reply
+             leaves out, is a block of type `cut_tool_use`
     error:   the error event's `error`, None if there was none
     """
 
@@ -108,7 +110,10 @@ class MessagesReader:
             return
         self._expect(data["index"] == len(self.message["content"]), f"stop index {data['index']}")
         if block["type"] == "tool_use":
-            block["input"] = json.loads(self._json or "{}")
+            try:
+                block["input"] = json.loads(self._json or "{}")
+            except ValueError:  # fine if the message turns out to be cut
+                block = {"type": "cut_tool_use", "text": self._json}
         self.message["content"].append(block)
         self._block = None
 
@@ -119,7 +124,10 @@ class MessagesReader:
 
     def _message_stop(self, data: dict[str, Any]) -> None:
         del data
-        self._expect(self.message.get("stop_reason") is not None, "message_stop without a stop_reason")
+        reason = self.message.get("stop_reason")
+        self._expect(reason is not None, "message_stop without a stop_reason")
+        cut = any(block["type"] == "cut_tool_use" for block in self.message["content"])
+        self._expect(not cut or reason in _CUT, f"a cut call, and stop_reason {reason}")
         self._ended = True
 
     def _expect(self, good: bool, fault: str) -> None:
