@@ -45,7 +45,7 @@ class PushedStream(SseResponse):
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._send: Send | None = None
         self._sending: asyncio.Task[None] | None = None
-        self._waiting = b""
+        self._waiting: Progress | None = None  # until the opening is sent
         self._error: Exception | None = None
         self._last = 0.0
         self._timer = self._loop.call_later(keep_alive, _settle, self._first)
@@ -62,7 +62,10 @@ class PushedStream(SseResponse):
                 raise ClientDisconnected
             await send(self.start_message())
             self._send = send
-            self._body(self.stream.opening() + self._waiting)
+            first = self.stream.opening()  # before any frame is made: frames are numbered
+            if self._waiting is not None:
+                first += self.stream.feed(self._waiting)
+            self._body(first)
             self._timer.cancel()
             self._timer = self._loop.call_later(self.keep_alive, self._silence)
             if self._sending is None:
@@ -77,12 +80,11 @@ class PushedStream(SseResponse):
             self.place.release()
 
     def _progress(self, progress: Progress) -> None:
-        frames = self.stream.feed(progress)
         if self._send is None:
-            self._waiting = frames
+            self._waiting = progress
             self._pushing.pause()
             _settle(self._first)
-        elif frames:
+        elif frames := self.stream.feed(progress):
             self._body(frames)
 
     def _end(self, error: Exception | None) -> None:
