@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.api.body import read_json
+from gateway.api.body import aside, read_json
 from gateway.api.chat import run_whole
 from gateway.api.deps import Admitted, Authorised, Caller, Engine
 from gateway.api.disconnect import unless_disconnected
@@ -38,7 +38,7 @@ async def create_response(request: Request, caller: Authorised, place: Admitted,
     service.check_model(body.model)
     tenant = caller.tenant(body.user)
     earlier = _earlier(caller, body)
-    ask = read_responses(body, earlier, service.reading())
+    ask = await aside(request, read_responses, body, earlier, service.reading())
     generation = await unless_disconnected(request, engine.begin(ask.request, tenant))
     wants_store = body.store is not False and service.responses.is_on
     if body.store and not wants_store:
@@ -86,7 +86,7 @@ async def input_tokens(request: Request, caller: Authorised) -> Any:
     service = caller.service
     body = await read_json(request, InputTokensRequest, service.settings.max_body_bytes)
     service.check_model(body.model)
-    ask = read_responses(body, _earlier(caller, body), service.reading())
+    ask = await aside(request, read_responses, body, _earlier(caller, body), service.reading())
     rendered = await unless_disconnected(request, service.renderer.render(ask.request))
     return {"object": "response.input_tokens", "input_tokens": service.renderer.n_prompt(rendered.prompt)}
 

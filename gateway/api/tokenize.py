@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request
+import msgspec
+from fastapi import APIRouter, Request, Response
 
-from gateway.api.body import read_json
+from gateway.api.body import aside, read_json
 from gateway.api.deps import Authorised
 from gateway.api.disconnect import unless_disconnected
 from gateway.api.openapi import body_of, error_responses
@@ -37,15 +39,12 @@ async def tokenize(request: Request, caller: Authorised) -> Any:
         ids = await asyncio.to_thread(vocab.encode, body.prompt)
     else:
         chat = ChatRequest(model=model, messages=body.messages or [], tools=body.tools)
-        reading = service.reading()
-        rendered = await unless_disconnected(request, service.renderer.render(read_chat(chat, reading)))
-        ids = list(rendered.prompt.ids)
-    return {
-        "count": len(ids),
-        "max_model_len": service.engine.info.max_model_len if service.engine else None,
-        "tokens": ids,
-        "token_strs": [_shown(id_, vocab) for id_ in ids] if body.return_token_strs else None,
-    }
+        asked = await aside(request, read_chat, chat, service.reading())
+        rendered = await unless_disconnected(request, service.renderer.render(asked))
+        ids = rendered.prompt.ids
+    context = service.engine.info.max_model_len if service.engine else None
+    # Not through the response model: a million ids take their time.
+    return await asyncio.to_thread(_tokenized, ids, context, vocab if body.return_token_strs else None)
 
 
 @router.post(
@@ -66,6 +65,16 @@ async def detokenize(request: Request, caller: Authorised) -> Any:
                 f"tokens[{index}] is not a token id; ids go from 0 to {vocab.size - 1}", f"tokens[{index}]"
             )
     return {"prompt": await asyncio.to_thread(_text, body.tokens, vocab)}
+
+
+def _tokenized(ids: Sequence[int], context: int | None, shown_by: Vocab | None) -> Response:
+    found = {
+        "count": len(ids),
+        "max_model_len": context,
+        "tokens": ids,
+        "token_strs": [_shown(id_, shown_by) for id_ in ids] if shown_by is not None else None,
+    }
+    return Response(msgspec.json.encode(found), media_type="application/json")
 
 
 def _text(ids: list[int], vocab: Vocab) -> str:

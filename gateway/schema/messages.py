@@ -21,7 +21,7 @@ class CountTokensRequest(BaseModel):
     model: str
     messages: Annotated[list[JsonObject], Field(min_length=1, fail_fast=True)]
     system: str | list[JsonObject] | None = None
-    tools: list[JsonObject] | None = None
+    tools: Annotated[list[JsonObject], Field(fail_fast=True)] | None = None
     tool_choice: JsonObject | None = None
     thinking: JsonObject | None = None
     output_config: JsonObject | None = None
@@ -30,7 +30,7 @@ class CountTokensRequest(BaseModel):
 
     # Accepted without effect.
     cache_control: JsonObject | None = None
-    mcp_servers: list[JsonObject] | None = None
+    mcp_servers: Annotated[list[JsonObject], Field(fail_fast=True)] | None = None
     speed: str | None = None
 
     @property

@@ -19,10 +19,10 @@ class InputTokensRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     model: str
-    input: str | list[JsonObject] | None = None
+    input: str | Annotated[list[JsonObject], Field(fail_fast=True)] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
-    tools: list[JsonObject] | None = None
+    tools: Annotated[list[JsonObject], Field(fail_fast=True)] | None = None
     tool_choice: str | JsonObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning: JsonObject | None = None
@@ -54,7 +54,7 @@ class InputTokensRequest(BaseModel):
 class ResponsesRequest(InputTokensRequest):
     """A Responses request; `docs/reference/api.md` says field by field what is done with it."""
 
-    include: list[str] | None = None
+    include: Annotated[list[str], Field(fail_fast=True)] | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     max_tool_calls: Annotated[int, Field(ge=1)] | None = None
     metadata: dict[str, str] | None = None
@@ -70,7 +70,7 @@ class ResponsesRequest(InputTokensRequest):
     access_programs: JsonObject | None = None
     background_options: JsonObject | None = None
     client_metadata: JsonObject | None = None
-    context_management: list[JsonObject] | None = None
+    context_management: Annotated[list[JsonObject], Field(fail_fast=True)] | None = None
     image: JsonObject | None = None
     moderation: JsonObject | None = None
     prompt_cache_options: JsonObject | None = None
