@@ -19,6 +19,7 @@ from tests.api.conftest import (  # noqa: F401
     WITH_CALL,
     checkpoint,
     ids,
+    pushes,
     server,
     vocab,
 )

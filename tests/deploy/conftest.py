@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from tests.api.conftest import checkpoint, ids, server, vocab
+from tests.api.conftest import checkpoint, ids, pushes, server, vocab
 
-__all__ = ["checkpoint", "ids", "server", "vocab"]
+__all__ = ["checkpoint", "ids", "pushes", "server", "vocab"]
 
 
 @pytest.fixture

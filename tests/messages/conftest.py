@@ -1,3 +1,3 @@
-from tests.api.conftest import checkpoint, ids, server, vocab
+from tests.api.conftest import checkpoint, ids, pushes, server, vocab
 
-__all__ = ["checkpoint", "ids", "server", "vocab"]
+__all__ = ["checkpoint", "ids", "pushes", "server", "vocab"]

@@ -5,9 +5,9 @@ import pytest_asyncio
 
 from engine.client import Engine
 from engine.profiles import get_profile
-from tests.api.conftest import checkpoint, ids, server, vocab
+from tests.api.conftest import checkpoint, ids, pushes, server, vocab
 
-__all__ = ["checkpoint", "ids", "server", "vocab"]
+__all__ = ["checkpoint", "ids", "pushes", "server", "vocab"]
 
 FINE_UNIT = 32
 
