@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 @pytest.mark.parametrize(
     ("agent", "n_edits"),
     [
+        (programs.codex, 6),
         (programs.claude_code, 6),
         (programs.kimi_code, 6),
         (programs.opencode, 1),
@@ -44,3 +45,10 @@ async def test_claude_code_compacts_when_the_context_is_full(run_agent: RunAgent
     assert ran.session.n_compacted >= 1, str(ran)
     assert ran.file == program(6, "done", 200), str(ran)
     assert ANSWER in ran.output and ran.status == 0, str(ran)
+
+
+async def test_codex_reports_a_full_context(run_agent: RunAgent) -> None:
+    """At once: it does not send the same again."""
+    ran = await run_agent(programs.codex, 6, max_model_len=30_000, n_comments=200)
+    assert not ran.session.problems, f"{ran.session.problems}\n{ran}"
+    assert ran.status == 1 and "ran out of room in the model's context window" in ran.output, str(ran)

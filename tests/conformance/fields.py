@@ -7,7 +7,7 @@ refused: 400 that names the field
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tests.conformance import messages_cases, responses_cases
@@ -15,12 +15,16 @@ from tests.conformance import messages_cases, responses_cases
 
 @dataclass(frozen=True)
 class Field:
-    """`value` is a well-formed example; `param` how it is named where that is not the field's name."""
+    """`value` is a well-formed example; `param` how it is named where that is not the field's name.
+
+    needs: fields without which this one is refused
+    """
 
     name: str
     value: Any
     treatment: Literal["used", "named", "refused"] = "used"
     param: str = ""
+    needs: dict[str, Any] = field(default_factory=dict)
 
 
 RESPONSES = [
@@ -31,7 +35,7 @@ RESPONSES = [
     Field("conversation", "conv_1", "refused"),
     Field("image", {"context_compression": "auto"}, "named"),
     Field("include", ["reasoning.encrypted_content", "message.output_text.logprobs"]),
-    Field("include", ["file_search_call.results"], "named", "file_search_call.results"),
+    Field("include", ["file_search_call.results"], "named"),
     Field("input", [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}]),
     Field("instructions", "Be brief."),
     Field("max_output_tokens", 500),
@@ -50,13 +54,13 @@ RESPONSES = [
     Field("service_tier", "auto", "named"),
     Field("store", False),
     Field("stream", True),
-    Field("stream_options", {"include_obfuscation": True}, "named", "include_obfuscation"),
+    Field("stream_options", {"include_obfuscation": True}, "named"),
     Field("temperature", 0.5),
     Field("text", {"format": {"type": "json_object"}}),
-    Field("text", {"verbosity": "low"}, "named", "verbosity"),
+    Field("text", {"verbosity": "low"}, "named", "text.verbosity"),
     Field("tool_choice", "auto"),
     Field("tools", [responses_cases.WEATHER]),
-    Field("top_logprobs", 2),
+    Field("top_logprobs", 2, needs={"include": ["message.output_text.logprobs"]}),
     Field("top_p", 0.9),
     Field("truncation", "auto", "named"),
     Field("user", "someone"),

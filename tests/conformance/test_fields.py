@@ -17,7 +17,9 @@ ASKS: dict[str, dict[str, Any]] = {
     "/v1/responses": {"model": "kimi-k3", "input": "hi"},
     "/v1/messages": {"model": "kimi-k3", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]},
 }
-ROWS = [("/v1/messages", field) for field in (*MESSAGES, *BETA)]
+ROWS = [("/v1/responses", field) for field in RESPONSES] + [
+    ("/v1/messages", field) for field in (*MESSAGES, *BETA)
+]
 
 
 def names_of(*kinds: Any) -> set[str]:
@@ -38,12 +40,12 @@ def test_every_field_has_a_row() -> None:
 async def test_what_becomes_of_a_field(server: Server, ids: Any, path: str, field: Field) -> None:
     name = field.param or field.name
     async with server(Script(ids(f'why{END_THINK}{{"a":1}}{END}'), per_step=4)) as live:
-        answer = await live.http.post(path, json={**ASKS[path], field.name: field.value})
+        answer = await live.http.post(path, json={**ASKS[path], **field.needs, field.name: field.value})
     # An entry may say more in brackets.
     ignored = [entry.split(" (")[0] for entry in answer.headers.get("k3-ignored", "").split(", ")]
     if field.treatment == "refused":
         assert answer.status_code in (400, 404), answer.text
-        assert name in answer.json()["error"]["message"]
+        assert answer.json()["error"]["param"] == name
     else:
         assert answer.status_code == 200, answer.text
         assert (name in ignored) == (field.treatment == "named"), ignored

@@ -179,10 +179,10 @@ class ResponsesStream:
 
 
 def error_code(error: RequestError) -> str:
-    """The codes that Codex acts on; `server_error` for all else."""
+    """The codes that Codex acts on; `server_error` for all else, since the API's type has a list of codes."""
     if isinstance(error, ContextOverflow):
         return "context_length_exceeded"
-    return "rate_limit_exceeded" if isinstance(error, LimitReached) else error.code or "server_error"
+    return "rate_limit_exceeded" if isinstance(error, LimitReached) else "server_error"
 
 
 def error_message(error: RequestError) -> str:

@@ -1,8 +1,7 @@
 // A tool loop on a real model, whole and streamed. Usage: node loop.mjs BASE_URL openai|anthropic
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
-import { generateText, stepCountIs, streamText, tool } from "ai";
-import { z } from "zod";
+import { generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
 
 const [baseURL, name] = process.argv.slice(2);
 const create = { openai: createOpenAI, anthropic: createAnthropic }[name];
@@ -16,7 +15,11 @@ const request = {
   tools: {
     get_weather: tool({
       description: "Get the weather in a city",
-      inputSchema: z.object({ city: z.string() }),
+      inputSchema: jsonSchema({
+        type: "object",
+        properties: { city: { type: "string" } },
+        required: ["city"],
+      }),
       execute: async (input) => {
         calls.push(input);
         return JSON.stringify({ condition: "cold", temperature: 4 });
