@@ -66,24 +66,31 @@ class JsonValues:
         self._rules = rules
         self._basic = basic
         self._written: dict[str, tuple[str, list[tuple[str, str]]]] = {}  # schema -> rule, reports below it
+        self._begun: dict[str, str] = {}  # schema -> the rule's name, once something inside refers to it
 
     def rule(self, node: Any, path: str, depth: int = 0) -> str:
         """The rule of a value by the schema `node`. Equal schemas are one rule, which may refer to itself."""
         text = json.dumps(node, sort_keys=True)
-        if text not in self._written:
-            name = self._rules.reserve()
-            self._written[text] = name, []
-            mark = self._shapes.said
-            found = self._shapes.alternatives(node, path, depth)
-            whole = is_anything(found)
-            values = [self._basic.value] if whole else [self.value(a, path, depth) for a in found]
-            self._rules.define(name, " | ".join(dict.fromkeys(values)))
-            below = [(at.removeprefix(path), what) for at, what in self._shapes.said_since(mark)]
-            self._written[text] = name, below
-        else:
-            for at, what in self._written[text][1]:
+        if text in self._written:
+            name, below = self._written[text]
+            for at, what in below:
                 self._shapes.report(path + at, what)
-        return self._written[text][0]
+            return name
+        if text in self._begun:
+            self._begun[text] = self._begun[text] or self._rules.reserve()
+            return self._begun[text]
+        self._begun[text] = ""
+        mark = self._shapes.said
+        found = self._shapes.alternatives(node, path, depth)
+        values = [self._basic.value] if is_anything(found) else [self.value(a, path, depth) for a in found]
+        values = list(dict.fromkeys(values))
+        if name := self._begun.pop(text):
+            self._rules.define(name, " | ".join(values))
+        else:  # equal rules of other documents are the same rule
+            name = values[0] if len(values) == 1 else self._rules.rule(" | ".join(values))
+        below = [(at.removeprefix(path), what) for at, what in self._shapes.said_since(mark)]
+        self._written[text] = name, below
+        return name
 
     def value(self, alternative: Alternative, path: str, depth: int = 0) -> str:
         """The rule of one alternative."""
@@ -183,6 +190,8 @@ class JsonValues:
     # Lists.
 
     def _array(self, schema: Schema, path: str, depth: int) -> str:
+        if set(schema) == {"type"}:
+            return self._basic.of_type["array"]
         items, prefix = schema.get("items", True), schema.get("prefixItems", [])
         if isinstance(items, list):  # before draft 2020-12 this was prefixItems
             prefix, items = items, True
