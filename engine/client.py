@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from engine.deaths import cause_of_death
 from engine.errors import EngineStartError
 from engine.kv_events import KvEventReader, Listener
 from engine.launch import Progress, describe, launch_in_thread
@@ -76,6 +77,8 @@ class Engine:
         self._outputs: LeanOutputs | None = None
         self._lean: LeanOutputs | None = None
         self._resending: set[asyncio.Task[None]] = set()
+        # Kept, since vLLM's client lets go of it when an engine process ends.
+        self._processes = llm.engine_core.resources.engine_manager
         self._events = KvEventReader({r: c.endpoint for r, c in llm.get_kv_event_sources().items()})
 
     @classmethod
@@ -144,10 +147,11 @@ class Engine:
         """Whether the engine is gone, by itself or by `shutdown`."""
         return self._running is None or self._running.errored
 
-    async def wait_dead(self) -> None:
-        """Return when the engine is gone."""
+    async def wait_dead(self) -> str:
+        """Return when the engine is gone, with the reason: which of its processes ended, and how."""
         while not self.is_dead:  # noqa: ASYNC110 - vLLM's monitor thread sets a flag, no event
             await asyncio.sleep(_DEATH_POLL_SECONDS)
+        return await cause_of_death(self._processes, self.info.n_data_parallel_ranks)
 
     @property
     def n_unfinished(self) -> int:
@@ -168,9 +172,18 @@ class Engine:
         await self._llm.reset_mm_cache()
         await self._llm.reset_encoder_cache()
 
+    async def rank_rpc(self, method: str, *args: Any) -> list[list[Any]]:
+        """Call a method by name on every worker (`engine.plugin.worker`): answers by data-parallel rank.
+
+        `AsyncLLM.collective_rpc` asks all ranks and gives back the first one's answers only.
+        """
+        core = self._llm.engine_core
+        answers = await core.call_utility_all_async("collective_rpc", method, None, args, None)
+        return cast("list[list[Any]]", answers)
+
     async def collective_rpc(self, method: str, *args: Any) -> list[Any]:
-        """Call a method by name on every worker; see `engine.plugin.worker`."""
-        return await self._llm.collective_rpc(method, args=args)
+        """As `rank_rpc`, in one list: the workers of rank 0, then those of rank 1, ..."""
+        return [answer for workers in await self.rank_rpc(method, *args) for answer in workers]
 
     async def patch_reports(self) -> list[dict[str, Any]]:
         """What became of the engine patches in each worker (`patches.Report.to_json`)."""
@@ -344,15 +357,15 @@ class Engine:
 
     async def _check_plugins(self) -> None:
         """A worker without the plugin would run stock code: unpatched on a GPU."""
-        for rank, registered in enumerate(await self.collective_rpc("k3_plugin_registered")):
-            if not registered:
+        for rank, workers in enumerate(await self.rank_rpc("k3_plugin_registered")):
+            if not all(workers):
                 raise EngineStartError(
-                    f"the plugin did not load in engine worker {rank}",
+                    f"the plugin did not load in worker {workers.index(False)} of data-parallel rank {rank}",
                     "Start all workers from the environment that k3-gateway is installed in",
                 )
 
     async def _state_groups(self) -> frozenset[int]:
-        """Cache groups of recurrent layers, asked of the engine process."""
+        """Cache groups of recurrent layers, asked of the engine process; all ranks have the same layers."""
         groups = await self._llm.engine_core.call_utility_async("get_kv_cache_group_metadata")
         return frozenset(group["group_idx"] for group in groups if group["kind"] == "mamba")
 

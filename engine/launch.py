@@ -119,7 +119,8 @@ def describe(llm: AsyncLLM, profile: str) -> EngineInfo:
         n_data_parallel_ranks=config.parallel_config.data_parallel_size,
         prefix_unit=config.cache_config.prefix_match_unit or config.cache_config.block_size,
         speculative=config.speculative_config is not None,
-        n_cache_blocks=config.cache_config.num_gpu_blocks or 0,
+        # vLLM adds up the blocks of all ranks, but not their tokens.
+        n_cache_blocks=(config.cache_config.num_gpu_blocks or 0) // config.parallel_config.data_parallel_size,
         n_cache_tokens=config.cache_config.kv_cache_size_tokens or 0,
         has_cache_events=bool(llm.get_kv_event_sources()),
     )

@@ -33,7 +33,7 @@ _PATCH_POLL_SECONDS = 5.0
 class ServedEngine(EngineClient, Protocol):
     """An engine whose death can be waited for, and whose workers say how they are patched."""
 
-    async def wait_dead(self) -> None: ...
+    async def wait_dead(self) -> str: ...
 
     async def patch_overview(self) -> dict[str, Any]: ...
 
@@ -101,8 +101,8 @@ class Service:
             self._keeping_pins = asyncio.create_task(self._pinning.run(), name="pinning")
             self._keeping_pins.add_done_callback(_log_failure)
             self._enter("ready", "serving")
-            await self.engine.wait_dead()
-            raise RuntimeError("the engine died; its own messages are above")
+            reason = await self.engine.wait_dead()
+            raise RuntimeError(f"the engine died: {reason}; its own messages are above")
         except asyncio.CancelledError:
             self._enter("stopping", "shutting down")
             raise

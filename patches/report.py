@@ -58,10 +58,12 @@ class Report:
         """One log line per patch."""
         return [f"{LINE_PREFIX} {o.switch} {o.state}: {o.evidence}" for o in self.outcomes]
 
-    def to_json(self, rank: int | None = None) -> dict[str, Any]:
-        """What a process says of itself; `rank` is None for the front end."""
+    def to_json(self, rank: int | None = None, data_parallel_rank: int = 0) -> dict[str, Any]:
+        """What a process says of itself. `rank` is that of a worker within its data-parallel rank, None for
+        the front end."""
         return {
             "rank": rank,
+            "data_parallel_rank": data_parallel_rank,
             "pid": os.getpid(),
             "version": self.version,
             "engine_version": self.engine_version,
@@ -78,6 +80,12 @@ def _states(process: Mapping[str, Any]) -> dict[str, str]:
     return states
 
 
+def _name(rank: Mapping[str, Any], several: bool) -> str:
+    if several:
+        return f"data-parallel rank {rank['data_parallel_rank']}, worker {rank['rank']}"
+    return f"rank {rank['rank']}"
+
+
 def agree(front: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why the engine's ranks cannot be trusted to compute the same thing; empty when all agree.
 
@@ -85,7 +93,8 @@ def agree(front: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> list[
     one of each worker.
     """
     problems = [] if ranks else ["no rank has reported"]
-    for process, name in [(front, "front end"), *((rank, f"rank {rank['rank']}") for rank in ranks)]:
+    several = len({rank["data_parallel_rank"] for rank in ranks}) > 1
+    for process, name in [(front, "front end"), *((rank, _name(rank, several)) for rank in ranks)]:
         if not process["patches"]:
             problems.append(f"{name}: patches were never applied (is k3_gateway in VLLM_PLUGINS?)")
             continue

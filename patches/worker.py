@@ -14,4 +14,8 @@ class PatchReport:
         from patches.report import Report
 
         report = current_report() or Report(VERSION, "", None, ())
-        return report.to_json(rank=getattr(self, "rank", None))
+        parallel = getattr(self, "parallel_config", None)
+        return report.to_json(
+            rank=getattr(self, "rank", None),
+            data_parallel_rank=getattr(parallel, "data_parallel_index", 0),
+        )

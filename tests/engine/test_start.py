@@ -143,7 +143,8 @@ async def test_a_killed_engine_is_reported_and_an_ended_one_leaves_no_process(mo
     with pytest.raises(EngineDead):
         async for _ in steps:
             pass
-    await asyncio.wait_for(doomed.wait_dead(), timeout=30)
+    reason = await asyncio.wait_for(doomed.wait_dead(), timeout=30)
+    assert reason == "the engine process was ended by SIGKILL"
     with pytest.raises(EngineDead):
         await doomed.check_health()
     with pytest.raises(EngineDead):

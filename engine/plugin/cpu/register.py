@@ -16,6 +16,7 @@ def register() -> None:
     keep_prefix_caching()
 
     from engine.plugin.cpu.attention_residuals import use_torch_attention_residuals
+    from engine.plugin.cpu.communicator import exchange_tokens_between_ranks
     from engine.plugin.cpu.experts import offer_situ_experts
     from engine.plugin.cpu.kda import use_torch_kda
     from engine.plugin.cpu.mla import allow_larger_cache_blocks
@@ -26,6 +27,7 @@ def register() -> None:
     use_torch_attention_residuals()
     offer_situ_experts()
     zero_whole_blocks()
+    exchange_tokens_between_ranks()
     rewind_seeded_generators()
 
     from vllm import ModelRegistry
