@@ -22,11 +22,13 @@ def examine(
     checkpoint: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     address: tuple[str, int] = ("127.0.0.1", 8000),
+    baseline: Path | None = None,
 ) -> list[Finding]:
     """Everything there is to say about `profile` on this machine; some ten seconds, most of it vLLM's import.
 
     `checkpoint`: folder, name on the Hub, or None for the mini one. `overrides`: engine arguments.
-    `address`: where the service would listen.
+    `address`: where the service would listen. `baseline`: a checkpoint folder that is known to work, whose
+    format files are compared.
     """
     profile = replace(profile, arguments={**profile.arguments, **(overrides or {})})
     needed = profile.requires
@@ -38,6 +40,7 @@ def examine(
         "plugin": software.check_plugin,
         "patches": lambda: software.check_patches(checkpoint),
         "model": lambda: model.check_checkpoint(profile, checkpoint),
+        "format": lambda: model.check_format(checkpoint, baseline),
         "hub": lambda: software.check_hub_offline(checkpoint),
         "ray": lambda: software.check_ray(profile),
         "memory": lambda: host.check_memory(host_memory_needed(profile, checkpoint)),

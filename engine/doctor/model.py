@@ -14,6 +14,7 @@ from engine.doctor.finding import Finding, ok, problem, size, warning
 from engine.doctor.host import check_writable, free_disk
 from engine.errors import EngineStartError
 from engine.profiles import Profile
+from engine.revision import CHECKED_REVISIONS, digest_of_format_files, parts
 
 INDEX = "model.safetensors.index.json"
 _OF = re.compile(r"-of-(\d+)\.safetensors$")
@@ -119,6 +120,54 @@ def judge_folder(folder: Path, needs_weights: bool) -> Iterator[Finding]:
     else:
         total = sum((folder / name).stat().st_size for name in shards)
         yield ok("model files", f"{folder}: {len(shards)} shards, {size(total)}, all whole")
+
+
+def check_format(model: str | None, baseline: Path | None = None) -> list[Finding] | None:
+    """Whether the checkpoint's chat format and media settings are those this project was checked against.
+
+    None for the mini checkpoint, and for a name on the Hub of which nothing is here yet.
+    """
+    folder = local_folder(model) if model is not None else None
+    if folder is None:
+        return None
+    found = []
+    for part in parts(folder, baseline):
+        if not part.differences:
+            found.append(ok(part.name, f"as checked (sha256 {part.digest}...)"))
+            continue
+        found.append(
+            warning(
+                part.name,
+                "; ".join(part.differences),
+                "this project was checked against moonshotai/Kimi-K3 (revisions "
+                f"{', '.join(CHECKED_REVISIONS)}) and follows those files",
+                part.remedy,
+            )
+        )
+    if baseline is None and (digest := digest_of_format_files(folder)):
+        found.append(
+            ok(
+                "format files",
+                f"not compared (sha256 {digest}... over all): --baseline FOLDER names a checkpoint that is "
+                "known to work",
+            )
+        )
+    return found
+
+
+def local_folder(model: str) -> Path | None:
+    """Where the small files of a checkpoint lie on this machine; None where they are not here."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        cached = try_to_load_from_cache(model, "tokenizer_config.json")
+    except HFValidationError:
+        return None
+    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def expected_shards(folder: Path) -> list[str]:

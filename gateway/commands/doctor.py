@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,6 +28,14 @@ def doctor(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address the service would listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port the service would listen on.")] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            help="Checkpoint folder that is known to work; its chat format files are compared with the model's.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
     engine_arg: EngineArgOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a finding.")] = False,
 ) -> None:
@@ -43,7 +52,7 @@ def doctor(
     except (SettingsError, EngineStartError) as error:
         typer.echo(f"k3 doctor: {error}", err=True)
         raise typer.Exit(1) from None
-    findings = examine(chosen, settings.model, settings.engine_args, (settings.host, settings.port))
+    findings = examine(chosen, settings.model, settings.engine_args, (settings.host, settings.port), baseline)
     problems = [finding for finding in findings if finding.level == "problem"]
     if as_json:
         document = {

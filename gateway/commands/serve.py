@@ -22,6 +22,7 @@ from engine.checkpoint import locate
 from engine.doctor import obstacles
 from engine.errors import EngineStartError
 from engine.profiles import get_profile
+from engine.revision import differences
 from gateway.commands.engine_args import EngineArgOption, parse_engine_args
 from gateway.settings import Settings, SettingsError, load_settings, unknown_variables
 
@@ -171,7 +172,16 @@ def _server(settings: Settings, failures: list[Exception]) -> _Server:
         failures.append(error)
         server.should_exit = True
 
-    service = build_service(settings, locate(settings.model), fail)
+    folder = locate(settings.model)
+    for difference in differences(folder):
+        log.warning(
+            "%s is not a checkpoint that this service was checked against: %s. "
+            "`k3 doctor --model %s` says what to do",
+            settings.model,
+            difference,
+            settings.model,
+        )
+    service = build_service(settings, folder, fail)
     app = build_app(service)
     server = _Server(
         uvicorn.Config(
