@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 
 from engine.errors import EngineStartError
-from engine.profiles.blackwell import B300X8, B300X8_DCP, B300X8_DSPARK, B300X8_EP, B300X16_RAY
+from engine.profiles.blackwell import (
+    B300X8,
+    B300X8_DCP,
+    B300X8_DCP_A2A,
+    B300X8_DSPARK,
+    B300X8_DSPARK_BY_STREAMS,
+    B300X8_EP,
+    B300X8_THROUGHPUT,
+    B300X16_RAY,
+)
 from engine.profiles.cpu import CPU_MINI, CPU_MINI_DP2
 from engine.profiles.hopper import H200_SMOKE
 from engine.profiles.profile import COMMON_ARGUMENTS, COMMON_ENVIRONMENT, Profile, Requirements
@@ -23,9 +32,12 @@ PROFILES: Mapping[str, Profile] = {
         CPU_MINI,
         CPU_MINI_DP2,
         B300X8,
+        B300X8_THROUGHPUT,
         B300X8_DSPARK,
+        B300X8_DSPARK_BY_STREAMS,
         B300X8_EP,
         B300X8_DCP,
+        B300X8_DCP_A2A,
         B300X16_RAY,
         H200_SMOKE,
     )

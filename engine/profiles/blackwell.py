@@ -1,7 +1,10 @@
 """nvidia/Kimi-K3-NVFP4 on Blackwell: one node of eight B300, and two.
 
 The flags of B300X8 are those that NVIDIA's model card publishes for eight B300, with what this service adds.
-The others change what their names say. None has been run by this project: it has no such machine.
+The others change what their names say, or follow vLLM's published recipe for K3 of autumn 2026; each says
+why, flag by flag, in `reasons`. None has been run by this project: it has no such machine. Nothing depends on
+a checkpoint's name: moonshotai/Kimi-K3.1-Pro and nvidia/Kimi-K3.1-Pro-NVFP4 have the same architecture and
+sizes and take the same profiles.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ B300_MEMORY = 288 * 10**9
 RESERVE = 10 * _GIB
 """Assumed for a step's activations (8192 tokens, 8 saved residual blocks, experts), CUDA graphs, NCCL and
 the vision tower. vLLM measures it at start and logs "Available KV cache memory"."""
+
+ACTIVATIONS = 4 * _GIB
+"""Assumed for each further 8192 tokens of a step."""
 
 DRAFT_MEMORY = 5 * 10**9
 """Assumed for the DSpark draft's weights and its own cache, a GPU."""
@@ -40,6 +46,23 @@ _COMMON: Mapping[str, Any] = {
     "prefix_match_unit": 128,
     # "data" slices a video chunk's output wrongly (docs/concepts/engine.md#prompts-and-pictures).
     "mm_encoder_tp_mode": "weights",
+}
+
+_REASONS: Mapping[str, str] = {
+    "tensor_parallel_size": "the weights fill eight GPUs (model card)",
+    "quantization": "the checkpoint mixes FP8 blocks and NVFP4 experts (model card)",
+    "moe_backend": "the kernel with SiTU for NVFP4 experts on Blackwell (model card)",
+    "kv_cache_dtype": "half the cache of bfloat16; the checkpoint was calibrated for it (model card)",
+    "attention_backend": "the decode kernel for K3's MLA sizes on Blackwell (model card)",
+    "attention_config": "queries of prefill in fp8 like the cache, faster from 4k tokens on (model card, and "
+    "vLLM itself advises it)",
+    "load_format": "reads shards straight to the GPUs: minutes instead of tens of them (model card)",
+    "max_num_batched_tokens": "model card",
+    "max_cudagraph_capture_size": "graphs for as many streams as may run: beyond that a step is launched "
+    "kernel by kernel",
+    "gpu_memory_utilization": "model card",
+    "prefix_match_unit": "hits end at multiples of 128 tokens, not of a block of 1536 (vLLM's source)",
+    "mm_encoder_tp_mode": "with `data` a video chunk's output is sliced wrongly (docs/concepts/engine.md)",
 }
 
 _ENVIRONMENT: Mapping[str, str] = {
@@ -66,13 +89,17 @@ _REQUIRES = Requirements(
 _NEEDS = "8 x B300 (288 GB each), 1.6 TB of disk, driver 580 or newer, vLLM 0.33, fastsafetensors, flashinfer"
 
 
+def _reserve(arguments: Mapping[str, Any]) -> int:
+    return RESERVE + ACTIVATIONS * max(0, arguments["max_num_batched_tokens"] - 8192) // 8192
+
+
 def cache_of(arguments: Mapping[str, Any], gpu_memory: int = B300_MEMORY) -> Cache:
     """The cache of one GPU under these engine arguments, by arithmetic."""
     layout = CacheLayout.of_arguments(arguments)
     weights = k3_nvfp4_weights().per_gpu(layout.tensor_parallel, layout.pipeline_parallel)
     if arguments.get("speculative_config"):
         weights += DRAFT_MEMORY
-    memory = cache_memory(gpu_memory, arguments["gpu_memory_utilization"], weights, RESERVE)
+    memory = cache_memory(gpu_memory, arguments["gpu_memory_utilization"], weights, _reserve(arguments))
     return Cache(CacheShape(), layout, memory)
 
 
@@ -86,7 +113,7 @@ def _explain(arguments: Mapping[str, Any]) -> str:
     return (
         f"A GPU: {B300_MEMORY / 1e9:.0f} GB x {arguments['gpu_memory_utilization']:.2f}, of which weights "
         f"take {weights / 1e9:.0f} GB (experts and attention over {tp * pp} GPUs, latent projections and "
-        f"routers on each){draft}, activations and graphs about {RESERVE / 1e9:.0f} GB: "
+        f"routers on each){draft}, activations and graphs about {_reserve(arguments) / 1e9:.0f} GB: "
         f"{cache.memory / 1e9:.0f} GB of cache. A KDA state is {cache.state_size:,} B and must fit a page of "
         f"MLA at {cache.latent_size} B a token, so a block is {cache.tokens_per_page} tokens{spread}, "
         f"{cache.layers_per_group} layers, {cache.block_size / 1e6:.1f} MB a GPU: {cache.n_blocks:,} blocks. "
@@ -104,6 +131,7 @@ def _profile(
     needs: str = _NEEDS,
     requires: Requirements = _REQUIRES,
     without: tuple[str, ...] = (),
+    reasons: Mapping[str, str] | None = None,
 ) -> Profile:
     arguments = {**_COMMON, **(changes or {})}
     for argument in without:
@@ -117,6 +145,7 @@ def _profile(
         source=source,
         arguments=arguments,
         environment=_ENVIRONMENT,
+        reasons={**{name: why for name, why in _REASONS.items() if name in arguments}, **(reasons or {})},
     )
 
 
@@ -158,6 +187,90 @@ B300X8_DCP = _profile(
     {"decode_context_parallel_size": 8, "max_model_len": 1048576, "max_num_seqs": 16},
     # Finer hits than a block exist without context parallelism only.
     without=("prefix_match_unit",),
+)
+
+_RECIPE = "vLLM's recipe for K3 on eight B300 (autumn 2026)"
+
+# A step is padded to the next size; each size costs memory and start-up.
+_GRAPHS_OF_64 = (1, 2, 4, *range(8, 65, 8))
+
+_RECIPE_CHANGES: Mapping[str, Any] = {
+    "max_num_batched_tokens": 16384,
+    "max_num_seqs": 64,
+    "cudagraph_capture_sizes": list(_GRAPHS_OF_64),
+    "prefix_cache_retention_interval": 0,
+}
+_RECIPE_REASONS: Mapping[str, str] = {
+    "max_num_batched_tokens": "a long prompt takes half as many steps; its activations need more memory "
+    f"({_RECIPE})",
+    "max_num_seqs": f"as many streams as there are graphs for ({_RECIPE})",
+    "cudagraph_capture_sizes": f"sizes by streams: few streams are padded little ({_RECIPE})",
+    "prefix_cache_retention_interval": "keeps a prompt's last KDA state and those where prompts part; None "
+    f"would keep one for each step, which fills the cache ({_RECIPE})",
+}
+
+B300X8_THROUGHPUT = _profile(
+    "b300x8-throughput",
+    "as b300x8 by vLLM's newer recipe: steps of 16,384 tokens, 64 streams, no drafts; also for long contexts",
+    f"{_CARD}; {_RECIPE}",
+    _RECIPE_CHANGES,
+    without=("max_cudagraph_capture_size",),
+    reasons={
+        **_RECIPE_REASONS,
+        "speculative_config": "left out: beyond about 100k tokens of context few drafted tokens are "
+        f"accepted, and drafting costs more than it gives ({_RECIPE})",
+    },
+)
+
+B300X8_DSPARK_BY_STREAMS = _profile(
+    "b300x8-dspark-by-streams",
+    "drafts by load: 7 tokens up to 8 streams, 3 up to 16, none above; for contexts below about 100k",
+    f"{_CARD} for the draft; {_RECIPE} for the schedule",
+    {
+        **_RECIPE_CHANGES,
+        "speculative_config": {
+            "method": "dspark",
+            "model": "RadixArk/Kimi-K3-DSpark",
+            "num_speculative_tokens": 7,
+            "num_speculative_tokens_per_batch_size": [[1, 8, 7], [9, 16, 3], [17, 64, 0]],
+        },
+        "use_replayssm": True,
+    },
+    needs=_NEEDS + ", the draft RadixArk/Kimi-K3-DSpark",
+    without=("max_cudagraph_capture_size",),
+    reasons={
+        **_RECIPE_REASONS,
+        "speculative_config": "a draft that is refused costs a place in the step: worth it while few streams "
+        f"run ({_RECIPE}). Needs the V2 model runner; vLLM drops the schedule with data parallelism",
+        "use_replayssm": "refused tokens' KDA states are recomputed; else a sequence holds 9 states a group, "
+        "not 2 (vLLM's source)",
+    },
+)
+
+B300X8_DCP_A2A = _profile(
+    "b300x8-dcp-a2a",
+    "as b300x8-dcp with the newer kernels: all-to-all between GPUs, TOKENSPEED_MLA; for contexts up to 1M",
+    f"{_CARD}; {_RECIPE}",
+    {
+        **_RECIPE_CHANGES,
+        "decode_context_parallel_size": 8,
+        "dcp_comm_backend": "a2a",
+        "attention_backend": "TOKENSPEED_MLA",
+        "max_model_len": 1048576,
+        "max_num_seqs": 16,
+        "cudagraph_capture_sizes": [1, 2, 4, 8, 16],
+    },
+    needs=_NEEDS + ", tokenspeed-mla",
+    requires=replace(_REQUIRES, packages=(*_REQUIRES.packages, "tokenspeed_mla")),
+    without=("max_cudagraph_capture_size", "prefix_match_unit"),
+    reasons={
+        **_RECIPE_REASONS,
+        "decode_context_parallel_size": f"the MLA cache is spread over eight GPUs ({_RECIPE})",
+        "dcp_comm_backend": "two exchanges a layer instead of three (vLLM's source); K3's default is ag_rs",
+        "attention_backend": f"decodes under context parallelism with several tokens a step ({_RECIPE}); "
+        "takes MLA of 128 + 64 and values of 128, which K3 has",
+        "prefix_match_unit": "left out: with context parallelism a hit is whole blocks",
+    },
 )
 
 B300X16_RAY = _profile(

@@ -51,6 +51,7 @@ class Profile:
     memory:      the arithmetic behind the sizes, for people
     source:      where the arguments come from
     host_memory: bytes of main memory for processes, beside weights and cache; 0 = not checked
+    reasons:     argument (or "attention_config.NAME") -> why it has this value here, and who says so
     """
 
     name: str
@@ -62,6 +63,7 @@ class Profile:
     arguments: Mapping[str, Any]
     environment: Mapping[str, str] = field(default_factory=dict)
     host_memory: int = 0
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     def merged(self, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """All arguments of vLLM but the model: common ones, the profile's, then the user's."""

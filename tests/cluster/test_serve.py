@@ -40,9 +40,7 @@ def engine_process(served: Served, rank: int) -> int:
 
 
 def chat(served: Served, messages: list[dict[str, Any]]) -> dict[str, Any]:
-    reply = httpx.post(
-        f"{served.url}/v1/chat/completions", json={**CHAT, "messages": messages}, timeout=120
-    )
+    reply = httpx.post(f"{served.url}/v1/chat/completions", json={**CHAT, "messages": messages}, timeout=120)
     assert reply.status_code == 200, reply.text
     return reply.json()
 
@@ -65,7 +63,9 @@ def test_a_conversation_stays_on_the_rank_that_holds_its_prefix(cluster: Served)
                 assert rank_of(cluster, messages) == homes[number]
             else:
                 homes.append(rank_of(cluster, messages))
-            messages.append({"role": "assistant", "content": reply["choices"][0]["message"]["content"] or "."})
+            messages.append(
+                {"role": "assistant", "content": reply["choices"][0]["message"]["content"] or "."}
+            )
             messages.append({"role": "user", "content": f"and turn {turn}?"})
 
 

@@ -37,22 +37,6 @@ def installed_source() -> Path:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_the_installed_vllm_has_every_argument(name: str) -> None:
-    assert set(PROFILES[name].merged()) <= argument_names(installed_source())
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1000)
-@pytest.mark.parametrize("name", PROFILES)
-def test_vllm_0_33_has_every_argument(name: str) -> None:
-    try:
-        source = release("0.33.0")
-    except ReleaseUnavailable as error:
-        pytest.skip(str(error))
-    assert set(PROFILES[name].merged()) <= argument_names(source)
-
-
-@pytest.mark.parametrize("name", PROFILES)
 def test_every_profile_says_what_it_is(name: str) -> None:
     profile = PROFILES[name]
     for text in (profile.summary, profile.needs, profile.memory, profile.source):
@@ -179,6 +163,68 @@ def test_speculation_holds_a_state_a_token_unless_it_recomputes() -> None:
     assert CacheLayout.of_arguments({**drafting, "use_replayssm": True}).states_per_sequence == 2
 
 
+def literals(source: Path, file: str, name: str) -> set[str]:
+    """The strings of a `Literal[...]` alias, or the names of an enum, in a vLLM source tree."""
+    for node in ast.walk(ast.parse((source / file).read_text())):
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            return {leaf.value for leaf in ast.walk(node.value) if isinstance(leaf, ast.Constant)}
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            targets = [s.targets[0] for s in node.body if isinstance(s, ast.Assign)]
+            fields = [s.target for s in node.body if isinstance(s, ast.AnnAssign)]
+            return {target.id for target in [*targets, *fields] if isinstance(target, ast.Name)}
+    raise AssertionError(f"{file} has no {name}")
+
+
+def names_are_known(name: str, source: Path) -> None:
+    """Arguments, and what stands inside them, against a vLLM source tree."""
+    arguments = PROFILES[name].merged()
+    assert set(arguments) <= argument_names(source)
+    drafts = set(arguments.get("speculative_config", {}))
+    assert drafts <= literals(source, "vllm/config/speculative.py", "SpeculativeConfig")
+    attention = set(arguments.get("attention_config", {}))
+    assert attention <= literals(source, "vllm/config/attention.py", "AttentionConfig")
+    backends = literals(source, "vllm/v1/attention/backends/registry.py", "AttentionBackendEnum")
+    assert {arguments.get("attention_backend", "FLASHINFER_MLA")} <= backends
+    ways = literals(source, "vllm/config/parallel.py", "DCPCommBackend")
+    assert {arguments.get("dcp_comm_backend", "a2a")} <= ways
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_installed_vllm_knows_every_name(name: str) -> None:
+    names_are_known(name, installed_source())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("name", PROFILES)
+def test_vllm_0_33_knows_every_name(name: str) -> None:
+    try:
+        names_are_known(name, release("0.33.0"))
+    except ReleaseUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", NVFP4)
+def test_every_flag_of_the_recipes_has_a_reason(name: str) -> None:
+    profile = PROFILES[name]
+    newer = "throughput" in name or "by-streams" in name or "a2a" in name
+    flags = set(profile.arguments) - {"max_model_len", "max_num_seqs"}
+    assert not newer or flags <= set(profile.reasons)
+
+
+def test_drafts_by_streams_follow_vllms_rules() -> None:
+    from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+
+    arguments = PROFILES["b300x8-dspark-by-streams"].merged()
+    drafts = arguments["speculative_config"]
+    lookup = build_dynamic_sd_schedule_lookup(
+        drafts["num_speculative_tokens_per_batch_size"],
+        arguments["max_num_seqs"],
+        drafts["num_speculative_tokens"],
+    )
+    assert [lookup[n] for n in (1, 8, 9, 16, 17, 64)] == [7, 7, 3, 3, 0, 0]
+
+
 # The command
 
 
@@ -199,6 +245,18 @@ def test_one_profile_with_an_override() -> None:
     assert described["engine_args"]["max_num_seqs"] == 4
     assert described["engine_args"]["tensor_parallel_size"] == 8
     assert "* max_num_seqs = 4" in k3("b300x8", "--engine-arg", "max_num_seqs=4")
+
+
+def test_profiles_side_by_side() -> None:
+    text = k3("b300x8", "b300x8-dcp-a2a")
+    assert 'dcp_comm_backend\n  b300x8          -\n  b300x8-dcp-a2a  "a2a"  (two exchanges' in text
+    assert "\nquantization" not in text
+
+
+def test_each_flag_is_explained() -> None:
+    text = k3("b300x8-throughput")
+    assert "max_num_batched_tokens = 16384\n      a long prompt takes half as many steps" in text
+    assert "not set:\n  speculative_config\n" in text
 
 
 def test_a_name_that_nobody_knows() -> None:

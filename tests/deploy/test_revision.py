@@ -90,7 +90,9 @@ def test_another_rank_file(k31: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tiktoken.model", "tokenizer_config.json", "preprocessor_config.json"])
-@pytest.mark.parametrize("content", [None, "[]", "{", '{"added_tokens_decoder": {"a": 1}, "media_proc_cfg": 3}'])
+@pytest.mark.parametrize(
+    "content", [None, "[]", "{", '{"added_tokens_decoder": {"a": 1}, "media_proc_cfg": 3}']
+)
 def test_what_cannot_be_read_is_said(k31: Path, name: str, content: str | None) -> None:
     (k31 / name).unlink()
     if content is not None:
@@ -118,6 +120,8 @@ def test_format_files_against_a_checkpoint_that_works(k31: Path, tmp_path: Path)
 
 def test_the_doctor_prints_the_difference_and_what_to_do(k31: Path) -> None:
     change(k31 / "preprocessor_config.json", lambda document: document["media_proc_cfg"].update(sample_fps=2))
-    result = CliRunner().invoke(app, ["doctor", "--profile", "h200-smoke", "--model", str(k31), "--port", "0"])
+    result = CliRunner().invoke(
+        app, ["doctor", "--profile", "h200-smoke", "--model", str(k31), "--port", "0"]
+    )
     assert "sample_fps is 2, 8.0 in K3" in result.output
     assert "do:  Values are read from the file and followed" in result.output
