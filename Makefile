@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 SERVE_ARGS ?=
 MUTANTS ?=
 
-.PHONY: help setup serve check audit sbom test test-slow test-agents test-all mutants lint format bench bench-decode bench-render bench-media bench-prefix bench-serve clean
+.PHONY: help setup serve check audit sbom test test-slow test-agents test-cluster test-all mutants lint format bench bench-decode bench-render bench-media bench-prefix bench-serve clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -45,6 +45,9 @@ test-slow: setup $(VENV)/.dev ## what takes long: the patches on other vLLM rele
 
 test-agents: setup $(VENV)/.dev tests/agents/node/node_modules/.installed ## npm agents (Codex, Claude Code, ...) through whole sessions
 	@$(BIN)/python -m pytest -rs tests/agents
+
+test-cluster: setup $(VENV)/.dev ## two data-parallel ranks in real processes (prints in which form they ran)
+	@$(BIN)/python -m pytest -rs tests/cluster
 
 test-all: test test-slow ## all tests
 

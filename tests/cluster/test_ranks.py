@@ -21,6 +21,8 @@ from gateway.xtml import Vocab
 from tests.cluster.conftest import environment_of_rank, start_ranks
 from tests.engine.prompts import prompt_with_media, random_ids, run, tokens
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-3  # nats
 GREEDY = Sampling(max_tokens=12, temperature=0.0, logprobs=5, ignore_eos=True)
 SWITCH = "KIMI_K3_VISION_DTYPE"

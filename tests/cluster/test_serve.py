@@ -13,6 +13,8 @@ import pytest
 
 from tests.e2e.conftest import Served, start, stop, until_ready
 
+pytestmark = pytest.mark.slow
+
 SYSTEM = "You are a careful engineer who answers in one short sentence. " * 14
 CHAT = {"model": "kimi-k3", "max_tokens": 6, "temperature": 0, "reasoning_effort": "none"}
 
