@@ -56,7 +56,7 @@ class Prefixes:
     def attach(self, info: EngineInfo) -> None:
         """Called when the engine is up."""
         self.unit = info.prefix_unit
-        self.router = Router(info.n_data_parallel_ranks)
+        self.router = Router(info.n_data_parallel_ranks, unit=self.unit)
 
     def tenant(self, key: str | None, user: str | None, *, shared: bool = False) -> Tenant:
         """`shared`: the request asks for the shared part of the cache, and gives its own up."""

@@ -12,12 +12,14 @@ from gateway.prefix.sections import Match
 
 class Router:
     """n_ranks:  ranks to choose from
+    unit:     tokens in whose multiples a prefix can be read from the cache: what is shorter draws nothing
     overload: a rank that has this many more requests than the idlest one is passed over
     """
 
-    def __init__(self, n_ranks: int = 1, overload: int = 8, max_keys: int = 16_384) -> None:
+    def __init__(self, n_ranks: int = 1, overload: int = 8, max_keys: int = 16_384, unit: int = 1) -> None:
         self.n_ranks = n_ranks
         self.overload = overload
+        self.unit = unit
         self.running = [0] * n_ranks
         self._rank_of_key: LRUCache[str, int] = LRUCache(max_keys)
 
@@ -28,7 +30,7 @@ class Router:
             return 0
         idlest = min(self.running)
         free = [rank for rank in range(self.n_ranks) if self.running[rank] < idlest + self.overload]
-        held = held_tokens(match, self.n_ranks)
+        held = [n_tokens // self.unit for n_tokens in held_tokens(match, self.n_ranks)]
         hinted = self._rank_of_key.get(hint) if hint is not None else None
         rank = max(free, key=lambda rank: (held[rank], rank == hinted, -self.running[rank], -rank))
         if hint is not None:

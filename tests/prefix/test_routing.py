@@ -56,6 +56,16 @@ def test_new_conversations_are_spread_by_load(vocab: Vocab, tree: SectionTree) -
             assert router.choose(match) == 2
 
 
+def test_a_beginning_shorter_than_the_cache_unit_draws_nothing(vocab: Vocab, tree: SectionTree) -> None:
+    """Every prompt begins with the same few tokens (the effort); nothing of them can be read from the cache."""
+    router = Router(2, unit=128)
+    sent(tree, written(vocab, user("one")), 0)
+    match = tree.match("", written(vocab, user("two")))
+    assert held_tokens(match, 2)[0] < 128
+    with router.load(0):
+        assert router.choose(match) == 1
+
+
 def test_a_cache_key_keeps_prompts_together_that_share_nothing_yet(vocab: Vocab, tree: SectionTree) -> None:
     router = Router(4)
     with router.load(0), router.load(1):
