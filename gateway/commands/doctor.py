@@ -31,7 +31,7 @@ def doctor(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            help="Checkpoint folder that is known to work; its chat format files are compared with the model's.",
+            help="Checkpoint folder that is known to work; its chat format is compared with the model's.",
             exists=True,
             file_okay=False,
         ),

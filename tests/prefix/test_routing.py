@@ -57,7 +57,7 @@ def test_new_conversations_are_spread_by_load(vocab: Vocab, tree: SectionTree) -
 
 
 def test_a_beginning_shorter_than_the_cache_unit_draws_nothing(vocab: Vocab, tree: SectionTree) -> None:
-    """Every prompt begins with the same few tokens (the effort); nothing of them can be read from the cache."""
+    """Every prompt begins with the same few tokens (the effort), which no cache can give back."""
     router = Router(2, unit=128)
     sent(tree, written(vocab, user("one")), 0)
     match = tree.match("", written(vocab, user("two")))
