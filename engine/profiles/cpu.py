@@ -66,8 +66,8 @@ CPU_MINI_DP2 = replace(
     memory=(
         "As cpu-mini, once for each rank: 568 blocks of 576 KiB, 320 MiB. Each rank holds all weights but "
         "those of the experts, of which it holds a half of each: the tokens of both ranks meet in every "
-        "layer with experts (an all-gather before, a sum after), so the ranks step together, and a rank without "
-        "requests computes along with an empty one."
+        "layer with experts (an all-gather before, a sum after), so the ranks step together, and a rank "
+        "without requests computes along with an empty one."
     ),
     source="as cpu-mini; what vLLM's CPU communicator lacks for it is in engine/plugin/cpu/communicator.py",
     arguments={**CPU_MINI.arguments, "data_parallel_size": 2},
