@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from engine.types import EngineRejected, FinishReason, Sampling, Step, TokenLogprob
 
-# In `kv_transfer_params`: the request's blocks belong to the pin of this name.
-PIN_MARK = "k3_pin"
-
 if TYPE_CHECKING:
     from vllm.outputs import CompletionOutput
     from vllm.sampling_params import SamplingParams
@@ -38,7 +35,6 @@ def sampling_params(sampling: Sampling) -> SamplingParams:
             stop_token_ids=list(sampling.stop_token_ids),
             ignore_eos=sampling.ignore_eos,
             structured_outputs=StructuredOutputsParams(structural_tag=tag) if tag is not None else None,
-            extra_args={"kv_transfer_params": {PIN_MARK: sampling.pin}} if sampling.pin is not None else None,
             skip_reading_prefix_cache=None if sampling.read_cache else True,
             detokenize=False,
             # Made for this one request, so vLLM need not copy it in depth.

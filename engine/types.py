@@ -52,8 +52,7 @@ class Sampling:
     structural_tag: str | None = None
     priority: int = 0
     data_parallel_rank: int | None = None
-    # Names the prompt as a pinned one: blocks that it stores are reported as `BlocksStored` with this name,
-    # and the CPU tier does not evict what it uses (engine/plugin/offload_policy.py).
+    # Names the prompt as a pinned one: blocks that it stores are reported as `BlocksStored` with this name.
     pin: str | None = None
     # False computes and stores the whole prompt, whatever the prefix cache has.
     read_cache: bool = True
