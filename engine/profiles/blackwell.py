@@ -90,7 +90,8 @@ _NEEDS = "8 x B300 (288 GB each), 1.6 TB of disk, driver 580 or newer, vLLM 0.33
 
 
 def _reserve(arguments: Mapping[str, Any]) -> int:
-    return RESERVE + ACTIVATIONS * max(0, arguments["max_num_batched_tokens"] - 8192) // 8192
+    n_tokens: int = arguments["max_num_batched_tokens"]
+    return RESERVE + ACTIVATIONS * max(0, n_tokens - 8192) // 8192
 
 
 def cache_of(arguments: Mapping[str, Any], gpu_memory: int = B300_MEMORY) -> Cache:
