@@ -11,8 +11,9 @@ from typing import Any
 from engine.doctor import gpu, host, model, software
 from engine.doctor.finding import Finding, Level, warning
 from engine.profiles import Profile
+from engine.revision import differences
 
-__all__ = ["Finding", "Level", "examine", "obstacles"]
+__all__ = ["Finding", "Level", "differences", "examine", "obstacles"]
 
 Check = Callable[[], "Finding | Iterable[Finding] | None"]
 

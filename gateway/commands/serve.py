@@ -19,10 +19,9 @@ import typer
 import uvicorn
 
 from engine.checkpoint import locate
-from engine.doctor import obstacles
+from engine.doctor import differences, obstacles
 from engine.errors import EngineStartError
 from engine.profiles import get_profile
-from engine.revision import differences
 from gateway.commands.engine_args import EngineArgOption, parse_engine_args
 from gateway.settings import Settings, SettingsError, load_settings, unknown_variables
 
