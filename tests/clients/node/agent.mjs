@@ -1,14 +1,19 @@
 // A tool loop with the AI SDK, whole and streamed. Usage: node agent.mjs BASE_URL PROVIDER
+import { createAnthropic } from "@ai-sdk/anthropic";
 import { createMoonshotAI } from "@ai-sdk/moonshotai";
+import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
 const [baseURL, name] = process.argv.slice(2);
-const provider =
-  name === "moonshotai"
-    ? createMoonshotAI({ baseURL, apiKey: "none" })
-    : createOpenAICompatible({ name: "k3", baseURL, apiKey: "none", includeUsage: true });
+const create = {
+  anthropic: createAnthropic,
+  moonshotai: createMoonshotAI,
+  openai: createOpenAI,
+  "openai-compatible": (options) => createOpenAICompatible({ name: "k3", includeUsage: true, ...options }),
+}[name];
+const provider = create({ baseURL, apiKey: "none" });
 
 const calls = [];
 const request = {
