@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from gateway.shadows import exit_if_shadowed
+
 COMMANDS = ("serve", "render", "decode", "see", "patches", "profiles", "doctor")
 
 app = typer.Typer(
@@ -31,6 +33,7 @@ def main_options(
         raise typer.Exit
 
 
+exit_if_shadowed()  # before the commands import what may be shadowed
 for name in COMMANDS:
     importlib.import_module(f"gateway.commands.{name}").register(app)
 

@@ -23,6 +23,8 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 }
 # The rooms of the format know nothing of each other; what they share is on the ground floor.
 XTML_ROOMS = ("request", "encode", "decode", "grammar")
+# The one module that may look at what it must not know otherwise: it checks, for vLLM, that all is there.
+SHADOWS = "gateway.shadows"
 # Inside gateway, from the top: a folder or module may import what stands in a line below its own.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("gateway.cli", "gateway.commands"),
@@ -33,7 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("gateway.wire", "gateway.pins"),
     ("gateway.generation",),
     ("gateway.prefix", "gateway.admission", "gateway.auth", "gateway.parsing"),
-    ("gateway.errors", "gateway.settings", "gateway.schema"),
+    ("gateway.errors", "gateway.shadows", "gateway.settings", "gateway.schema"),
     ("gateway.xtml",),
 )
 # What the gateway may use of the engine.
@@ -102,7 +104,7 @@ def test_packages_import_only_what_they_may(package: str) -> None:
         f"{name} imports {imported}"
         for name, imported in all_arrows()
         if within(name, package)
-        and not (package == "gateway" and within(name, "gateway.xtml"))
+        and not (package == "gateway" and (within(name, "gateway.xtml") or name == SHADOWS))
         and any(within(imported, banned) for banned in FORBIDDEN[package])
     ]
     assert not wrong
@@ -198,6 +200,7 @@ def test_the_gateway_reaches_the_model_only_through_the_client() -> None:
         f"{name} imports {imported}"
         for name, imported in all_arrows()
         if within(name, "gateway") and not within(name, "gateway.xtml") and within(imported, "engine")
+        if name != SHADOWS
         if not any(within(imported, door) for door in ENGINE_DOORS) and imported != "engine"
     ]
     assert not wrong
