@@ -3,6 +3,7 @@
 RequestError
   InvalidRequest          the content is wrong; `param` names the field
     ContextOverflow       the prompt does not fit
+    ThreadsNotKept        the client may send the whole history instead
   Unauthenticated, Forbidden, NotFound
   BodyTooLarge, BodyNotTaken
   LimitReached            a limit of the caller's own; it may try again
@@ -31,6 +32,17 @@ class RequestError(Exception):
 
 class InvalidRequest(RequestError):
     """The request's content is wrong."""
+
+
+class ThreadsNotKept(InvalidRequest):
+    """Anthropic's SDK asks for the conversation to be held by the server, and goes on without if told so."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Conversations are not held here (thread); send the whole history with each request.",
+            "thread",
+            "thread_unsupported_request",
+        )
 
 
 class ContextOverflow(InvalidRequest):

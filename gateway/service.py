@@ -170,9 +170,9 @@ class Service:
         return Reading(self.settings.strict_history, self.settings.hosted_tools)
 
     def check_model(self, name: str) -> None:
-        """Raises NotFound for a model that is not served here."""
+        """Raises NotFound for a name that is neither served here nor an alias."""
         names = self.settings.served_model_name
-        if name not in names:
+        if name not in names and self.renderer.aliases.find(name) is None:
             raise NotFound(
                 f"The model {name[:100]!r} does not exist; this server has {', '.join(names)}",
                 "model",

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -44,6 +44,15 @@ class SettingsError(ValueError):
     """A setting is wrong; the message names it and where it may be set."""
 
 
+class ModelAlias(BaseModel):
+    """What a request under an alias gets, whatever it says itself; None leaves it to the request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    effort: Literal["low", "high", "max"] | None = None
+    thinking: bool | None = None
+
+
 class Settings(BaseSettings):
     """One attribute a setting; `docs/reference/settings.md` is made from the descriptions."""
 
@@ -61,6 +70,12 @@ class Settings(BaseSettings):
     )
     served_model_name: list[str] = Field(
         ["kimi-k3"], description="Names that clients may ask for; the first is the one that replies carry."
+    )
+    model_aliases: dict[str, ModelAlias] = Field(
+        default_factory=dict,
+        description="Other names that clients may ask for (JSON object): patterns such as `gpt-*`, each with "
+        "what it sets, `{}` or `effort` (low, high, max) and `thinking` (true, false). The first pattern "
+        "that matches counts; replies carry the name that was asked for.",
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -237,6 +252,11 @@ class Settings(BaseSettings):
     def _list_from_json(cls, value: object) -> object:
         """Only JSON, since commas and line ends mean something in a regular expression."""
         return _from_json(value) if isinstance(value, str) else value
+
+    @field_validator("model_aliases", mode="before")
+    @classmethod
+    def _aliases_from_json(cls, value: object) -> object:
+        return _from_json(value, 'object, such as {"gpt-*": {}}') if isinstance(value, str) else value
 
     @field_validator("engine_args", mode="before")
     @classmethod

@@ -41,6 +41,7 @@ from gateway.errors import (
     ReplyUnusable,
     RequestError,
     ServerFault,
+    ThreadsNotKept,
     Unauthenticated,
     Unavailable,
     from_validation,
@@ -81,7 +82,11 @@ def anthropic_body(error: RequestError) -> dict[str, Any]:
     message = error.message
     if isinstance(error, ContextOverflow):
         message = f"prompt is too long: {error.n_prompt} tokens > {error.limit} maximum"
-    return _anthropic(_row(error, _ANTHROPIC)[1], message)
+    body = _anthropic(_row(error, _ANTHROPIC)[1], message)
+    if isinstance(error, ThreadsNotKept):
+        # What the SDK looks for before it sends the request again without a thread.
+        body["error"]["details"] = {"error_code": error.code, "unsupported": ["thread"]}
+    return body
 
 
 def _anthropic(kind: str, message: str) -> dict[str, Any]:

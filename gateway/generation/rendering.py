@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from engine.types import EnginePrompt, PlacedMedia
 from gateway.errors import InvalidRequest, bad_request, decoders_lost
+from gateway.generation.aliases import ModelAliases
 from gateway.generation.media_prompts import media_items, media_prompt
 from gateway.generation.notes import Notes
 from gateway.generation.options import Options, Request
@@ -58,6 +59,7 @@ class Renderer:
         self.media = media
         self.cache = RenderCache(settings.render_cache_bytes)
         self.prefixes = Prefixes(settings)
+        self.aliases = ModelAliases(settings.model_aliases)
 
     async def render(self, request: Request, tenant: Tenant = EVERYBODY) -> Rendered:
         """Make stable, fetch and prepare media, encode.
@@ -66,6 +68,7 @@ class Renderer:
             InvalidRequest: names the field at fault.
             Unavailable: the media decoders are gone.
         """
+        request = self.aliases.apply(request)
         notes = Notes(self._ignored(request.options))
         notes.add("history", request.history)
         stable, done = self.prefixes.prepare(tenant, request.conversation)

@@ -59,9 +59,11 @@ class MessagesRequest(CountTokensRequest):
     fallbacks: Any = None
     inference_geo: str | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
-    thread: JsonObject | None = None
     user_profile_id: str | None = None
     workspace_id: str | None = None
+
+    # Refused in a way that Anthropic's SDK understands.
+    thread: JsonObject | None = None
 
     @field_validator("stop_sequences")
     @classmethod
@@ -88,7 +90,6 @@ WITHOUT_EFFECT = (
     "mcp_servers",
     "service_tier",
     "speed",
-    "thread",
     "user_profile_id",
     "workspace_id",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -85,3 +86,22 @@ async def test_ai_sdk(server: Server, weather_agent: Any, ai_sdk: Any) -> None:
             assert result["text"] == result["streamed"] == ANSWER, result
             assert result["calls"] == result["streamedCalls"] == [{"city": "Oslo", "days": 3}]
             assert result["usage"]["outputTokens"] > 0
+
+
+async def test_the_anthropic_tool_runner(server: Server, weather_agent: Any) -> None:
+    """It asks the server to hold the conversation, and goes on without when told that it does not."""
+    from anthropic import Anthropic, beta_tool
+
+    async with server(weather_agent) as live:
+
+        def run() -> Any:
+            with Anthropic(base_url=live.url, api_key="none", max_retries=0) as client:
+                return client.beta.messages.tool_runner(
+                    model="kimi-k3",
+                    max_tokens=500,
+                    messages=[{"role": "user", "content": QUESTION}],
+                    tools=[beta_tool(get_weather)],
+                ).until_done()
+
+        message = await asyncio.to_thread(run)
+    assert message.content[-1].text == ANSWER

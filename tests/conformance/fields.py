@@ -99,5 +99,5 @@ BETA = [
     Field("fallback_credit_token", "token", "named"),
     Field("fallbacks", "default", "named"),
     Field("mcp_servers", [{"type": "url", "name": "m", "url": "https://example.com"}], "named"),
-    Field("thread", {"type": "create"}, "named"),
+    Field("thread", {"type": "create"}, "refused"),
 ]

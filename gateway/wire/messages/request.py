@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gateway.errors import bad_request
+from gateway.errors import ThreadsNotKept, bad_request
 from gateway.generation.options import Options, Request
 from gateway.generation.rendering import refused
 from gateway.schema.messages import WITHOUT_EFFECT, CountTokensRequest, MessagesRequest
@@ -22,6 +22,8 @@ def read_messages(body: CountTokensRequest, reading: Reading | None = None) -> R
     Raises:
         InvalidRequest: names the field at fault.
     """
+    if isinstance(body, MessagesRequest) and body.thread is not None:
+        raise ThreadsNotKept
     reading = reading or Reading()
     fields: dict[str, Any] = {
         name: value for name in _CONVERSATION if (value := getattr(body, name)) is not None
