@@ -106,14 +106,14 @@ async def responses(live: Live, stream: bool) -> Got:
     body = {"model": "kimi-k3", "input": "x", "tools": tools, "stream": stream, "store": False}
     response = await live.http.post("/v1/responses", json=body)
     if response.status_code != 200:
-        return Got(error=response.json()["error"]["code"])
+        return Got(error=response.json()["error"]["message"])
     final = response.json() if not stream else {}
     wrong: list[str] = []
     if stream:
         reader = ResponsesReader(frames(response.text))
         final, wrong = reader.final or {}, reader.wrong
         if final.get("error"):
-            return Got(error=final["error"]["code"])
+            return Got(error=final["error"]["message"])  # its codes are a list that the API fixes
         if any(part["why"] == "cut_call" for part in final.get("k3_unparsed", ())):
             wrong = []  # the item of a call that was cut stays open; clients show only what is done
     got = Got(ending=str(final["incomplete_details"] or final["status"]), wrong=wrong)
