@@ -214,7 +214,7 @@ class _OutputSocket:
         self._loop = asyncio.get_running_loop()
         # In the place of vLLM's reading task, which so is never started; vLLM cancels it at the end.
         task: asyncio.Future[None] = self._loop.create_future()
-        task.add_done_callback(lambda _: self.close())
+        task.add_done_callback(self._cancelled)
         client.resources.output_queue_task = task
         self._open = True
         self._loop.add_reader(self._descriptor, self._readable)
@@ -224,6 +224,14 @@ class _OutputSocket:
         if self._open:
             self._open = False
             self._loop.remove_reader(self._descriptor)
+
+    def _cancelled(self, _: asyncio.Future[None]) -> None:
+        """vLLM ends its reading: the engine is gone. As its own task, tell whoever waits for outputs."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if self._open:
+            self.close()
+            self._deliver(EngineDeadError())
 
     def _readable(self) -> None:
         try:

@@ -5,6 +5,7 @@ import io
 import json
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -159,9 +160,23 @@ def test_frames_of_a_raw_stream(served: Served) -> None:
     assert json.loads(lines[-2][6:])["choices"][0]["finish_reason"] in ("stop", "length")
 
 
-def test_a_client_that_leaves_frees_its_place(served: Served) -> None:
-    """Thirty-two long requests fill the engine; when they leave, a short one is answered."""
-    body = {"model": "kimi-k3", "messages": USER, "stream": True, "max_tokens": 30_000, "logit_bias": {}}
+def metric(served: Served, name: str) -> float:
+    """The value of one sample of `/metrics`."""
+    text = httpx.get(f"{served.url}/metrics").text
+    return next((float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name)), 0.0)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_clients_that_leave_are_aborted_and_free_their_places(served: Served) -> None:
+    """Thirty-two requests that would not end by themselves fill the engine, and leave: all are aborted."""
+    endless = {"100": 100}  # one ordinary token again and again
+    body = {"model": "kimi-k3", "messages": USER, "stream": True, "max_tokens": 30_000, "logit_bias": endless}
     leave = threading.Event()
 
     def hold() -> None:
@@ -170,13 +185,16 @@ def test_a_client_that_leaves_frees_its_place(served: Served) -> None:
                 if leave.is_set():
                     return
 
+    before = metric(served, 'k3_requests_total{outcome="aborted"}')
     threads = [threading.Thread(target=hold) for _ in range(32)]
     for thread in threads:
         thread.start()
-    time.sleep(1)
+    wait_for(lambda: metric(served, "k3_requests_running ") == 32)
     leave.set()
     for thread in threads:
         thread.join(30)
+    wait_for(lambda: metric(served, "k3_requests_running ") == 0)
+    assert metric(served, 'k3_requests_total{outcome="aborted"}') == before + 32
     reply = served.client.chat.completions.create(model="kimi-k3", messages=USER, max_tokens=3)
     assert reply.usage.completion_tokens > 0
 

@@ -13,6 +13,7 @@ import pytest
 
 from engine.client import Engine
 from engine.errors import EngineStartError
+from engine.lean import Collected
 from engine.profiles import PROFILES, get_profile
 from engine.types import EngineDead, EnginePrompt, Sampling
 from tests.engine.prompts import random_ids, run
@@ -139,10 +140,15 @@ async def test_a_killed_engine_is_reported_and_an_ended_one_leaves_no_process(mo
     endless = Sampling(max_tokens=4000, ignore_eos=True)
     steps = doomed.generate(prompt, endless, "under-way")
     await anext(steps)
+    pushed = Collected()
+    assert doomed.can_push(endless)
+    await doomed.push(prompt, endless, "pushed", pushed)
     process.kill()
     with pytest.raises(EngineDead):
         async for _ in steps:
             pass
+    with pytest.raises(EngineDead):
+        await asyncio.wait_for(pushed.done, timeout=30)
     reason = await asyncio.wait_for(doomed.wait_dead(), timeout=30)
     assert reason == "the engine process was ended by SIGKILL"
     with pytest.raises(EngineDead):
