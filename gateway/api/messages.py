@@ -15,6 +15,7 @@ from gateway.api.errors import anthropic_body
 from gateway.api.notes import note_headers
 from gateway.api.openapi import body_of, error_responses
 from gateway.api.stream import start_stream
+from gateway.schema.error import AnthropicErrorBody
 from gateway.schema.messages import CountTokensRequest, MessagesRequest
 from gateway.schema.messages_replies import MessagesReply, TokenCount
 from gateway.wire.messages.replies import MessagesReplies, MessagesStream
@@ -28,7 +29,7 @@ router = APIRouter(tags=["messages"])
     "/v1/messages",
     response_model=MessagesReply,
     openapi_extra=body_of(MessagesRequest),
-    responses=error_responses(400, 401, 404, 413, 415, 429, 502, 503),
+    responses=error_responses(400, 401, 404, 413, 415, 429, 502, 529, model=AnthropicErrorBody),
     summary="Answer a conversation in Anthropic's format",
 )
 async def messages(request: Request, caller: Authorised, place: Admitted, engine: Engine) -> Response:
@@ -63,7 +64,7 @@ async def messages(request: Request, caller: Authorised, place: Admitted, engine
     "/v1/messages/count_tokens",
     response_model=TokenCount,
     openapi_extra=body_of(CountTokensRequest),
-    responses=error_responses(400, 401, 404, 413, 415),
+    responses=error_responses(400, 401, 404, 413, 415, model=AnthropicErrorBody),
     summary="Count the prompt of a conversation in Anthropic's format",
 )
 async def count_tokens(request: Request, caller: Authorised) -> Any:

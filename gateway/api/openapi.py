@@ -20,12 +20,13 @@ _WHAT = {
     429: "Too many requests in progress",
     502: "The model's reply cannot be used",
     503: "The engine is not up",
+    529: "The engine is not up",
 }
 
 
-def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def error_responses(*statuses: int, model: type[BaseModel] = ErrorBody) -> dict[int | str, dict[str, Any]]:
     """`responses=` for the error statuses of a route."""
-    return {status: {"model": ErrorBody, "description": _WHAT[status]} for status in statuses}
+    return {status: {"model": model, "description": _WHAT[status]} for status in statuses}
 
 
 def body_of(model: type[BaseModel]) -> dict[str, Any]:

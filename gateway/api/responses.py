@@ -97,13 +97,15 @@ async def compact(caller: Authorised) -> None:
     raise bad_request("Responses are not compacted here; send a shorter history")
 
 
-@router.get("/v1/responses/{response_id}", responses=error_responses(401, 404), response_model=ResponsesReply)
+@router.get(
+    "/v1/responses/{response_id}", responses=error_responses(400, 401, 404), response_model=ResponsesReply
+)
 async def get_response(caller: Authorised, response_id: str, user: str | None = None) -> Response:
     """A stored response."""
     return JSONResponse(_stored(caller, response_id, user).response)
 
 
-@router.delete("/v1/responses/{response_id}", responses=error_responses(401, 404))
+@router.delete("/v1/responses/{response_id}", responses=error_responses(400, 401, 404))
 async def delete_response(caller: Authorised, response_id: str, user: str | None = None) -> dict[str, Any]:
     """Keep it no longer."""
     caller.service.responses.delete(caller.tenant(user).name, response_id)
@@ -117,7 +119,7 @@ async def cancel_response(caller: Authorised, response_id: str, user: str | None
     raise bad_request("Only responses made in the background can be cancelled; this one is complete")
 
 
-@router.get("/v1/responses/{response_id}/input_items", responses=error_responses(401, 404))
+@router.get("/v1/responses/{response_id}/input_items", responses=error_responses(400, 401, 404))
 async def list_input_items(
     caller: Authorised,
     response_id: str,

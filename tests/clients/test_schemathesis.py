@@ -25,4 +25,4 @@ async def test_the_service_keeps_what_its_openapi_document_says(server: Server, 
             stderr=asyncio.subprocess.STDOUT,
         )
         output, _ = await process.communicate()
-    assert process.returncode == 0, output.decode()[-6000:]
+    assert process.returncode == 0, output.decode()[-12_000:]
