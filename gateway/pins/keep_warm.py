@@ -9,6 +9,7 @@ counts is the engine's own number of cached tokens.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
@@ -58,11 +59,11 @@ class KeepWarm:
                 await asyncio.gather(*(self.warm(pinned, rank) for pinned, rank in due))
             except EngineDead:
                 return
-            try:
-                # Short, because the time of a pin and its expiry are looked at here too.
-                await asyncio.wait_for(self._wake.wait(), min(self.check_seconds, _RETRY_SECONDS))
-            except TimeoutError:
-                pass
+            # Short, because the time of a pin and its expiry are looked at here too. (Not `wait_for`, which
+            # before Python 3.12 loses a cancellation that comes together with the event.)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(self.check_seconds, _RETRY_SECONDS)):
+                    await self._wake.wait()
 
     async def warm(self, pinned: PinnedPrompt, rank: int) -> None:
         """Have `rank` compute or use the prompt, and ask it how much of that it has now.

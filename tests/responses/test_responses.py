@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from engine.types import EngineError
 from tests.api.conftest import END, END_THINK, WITH_CALL, Server
 from tests.scripted import Script
 
@@ -110,7 +111,7 @@ async def test_a_full_context_has_the_code_that_codex_acts_on(server: Server) ->
 
 
 async def test_an_engine_that_fails_in_mid_stream_ends_with_response_failed(server: Server, ids: Ids) -> None:
-    script = Script(ids(f"think{END_THINK}hello{END}"), error=RuntimeError("boom"), error_after=3)
+    script = Script(ids(f"think{END_THINK}hello{END}"), error=EngineError("boom"), error_after=3)
     async with server(script) as live:
         stream = await live.client.responses.create(model="kimi-k3", input="hi", stream=True)
         kinds = [event.type async for event in stream]
