@@ -37,7 +37,7 @@ sbom: setup $(VENV)/.dev ## dist/sbom.json, the bill of materials of the service
 	@mkdir -p dist
 	@$(BIN)/cyclonedx-py requirements --of JSON -o dist/sbom.json requirements/cpu.txt
 
-test: setup $(VENV)/.dev ## run the tests (under 10 minutes on 2 cores)
+test: setup $(VENV)/.dev ## run the tests (about 15 minutes on 2 cores)
 	@$(BIN)/python -m pytest -rs -m "not slow"
 
 test-slow: setup $(VENV)/.dev ## what takes long: the patches on other vLLM releases, fuzzing, npm clients
