@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -52,26 +51,13 @@ async def create_response(request: Request, caller: Authorised, place: Admitted,
             service.responses.put(tenant.name, response, earlier, tuple(input_items(body)))
 
     if body.stream:
-        stream = _KeptStream(replies, keep)
+        stream = ResponsesStream(replies, keep)
         seconds = service.settings.keep_alive_seconds
         return await start_stream(request, generation, stream, place, keep_alive=seconds)
     await unless_disconnected(request, run_whole(generation))
     response = replies.body()
     keep(response)
     return JSONResponse(response, headers=note_headers(generation.notes))
-
-
-class _KeptStream(ResponsesStream):
-    """A stream whose response is stored before its client can see the end."""
-
-    def __init__(self, replies: ResponsesReplies, keep: Callable[[dict[str, Any]], None]) -> None:
-        super().__init__(replies)
-        self._keep = keep
-
-    def closing(self) -> bytes:
-        end = super().closing()
-        self._keep(self.replies.final())
-        return end
 
 
 @router.post(

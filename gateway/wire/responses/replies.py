@@ -7,9 +7,10 @@ a stream on the way; so the stream's items and those of its final response are t
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from engine.types import TokenLogprob
 from gateway.errors import ContextOverflow, LimitReached, RequestError
 from gateway.generation.generation import Generation, Progress
 from gateway.schema.responses import ResponsesRequest
@@ -77,7 +78,7 @@ class ResponsesReplies:
         for event in _events_of(choice.reply()):
             self.items.take(event)
         if choice.logprobs:
-            self.items.set_logprobs(self._logprobs(choice.logprobs))
+            self.items.set_logprobs(self.logprobs(choice.logprobs))
         self.items.end(self.item_status())
         return self.final()
 
@@ -118,7 +119,8 @@ class ResponsesReplies:
             "total_tokens": counts.n_prompt + counts.n_completion,
         }
 
-    def _logprobs(self, entries: Any) -> list[Json]:
+    def logprobs(self, entries: Iterable[TokenLogprob]) -> list[Json]:
+        """Entries of visible text, as an output text has them."""
         found: list[Json] = logprobs_object(entries, self.generation.renderer.vocab)["content"]
         return found
 
@@ -134,10 +136,14 @@ class ResponsesReplies:
 
 
 class ResponsesStream:
-    """The events of a streamed response (`gateway.wire.stream.ReplyStream`)."""
+    """The events of a streamed response (`gateway.wire.stream.ReplyStream`).
 
-    def __init__(self, replies: ResponsesReplies) -> None:
+    keep: is given the whole response before its client can see the end
+    """
+
+    def __init__(self, replies: ResponsesReplies, keep: Callable[[Json], None]) -> None:
         self.replies = replies
+        self._keep = keep
         self.frames = replies.items.frames
 
     def opening(self) -> bytes:
@@ -147,7 +153,7 @@ class ResponsesStream:
 
     def feed(self, progress: Progress) -> bytes:
         """The events of one step; logprobs go with its first text."""
-        logprobs = self.replies._logprobs(progress.logprobs) if progress.logprobs else None
+        logprobs = self.replies.logprobs(progress.logprobs) if progress.logprobs else None
         found = b""
         for event in progress.events:
             if logprobs and isinstance(event, Content):
@@ -161,8 +167,9 @@ class ResponsesStream:
         """The last item's end, and the whole response."""
         items = self.replies.items.end(self.replies.item_status())
         response = self.replies.final()
+        self._keep(response)
         if late := self.replies.generation.notes.late():
-            response["k3_notes"] = late
+            response = {**response, "k3_notes": late}
         return items + self.frames.event(f"response.{response['status']}", {"response": response})
 
     def failed(self, error: RequestError, body: Json) -> bytes:
