@@ -16,10 +16,6 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from tests.clients.conftest import ai_sdk
-
-__all__ = ["ai_sdk"]
-
 ROOT = Path(__file__).resolve().parents[2]
 _PORT = re.compile(r"listening on http://[^:]+:(\d+)")
 
